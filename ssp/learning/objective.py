@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ssp.config.role import RoleConfig
-from ssp.learning import algorithms, losses, rehearsal
+from ssp.learning import algorithms, losses
 from ssp.learning.algorithms.base import Algorithm
 from ssp.learning.algorithms.tokens import over_tokens, token_rewards, whiten
 from ssp.learning.backends.backend import Backend
@@ -202,7 +202,7 @@ class Objective:
         if self.rehearsal is not None:
             update.rehearsed.reduce(policy.ranks)
             update.figures.work += update.rehearsed.work
-            summary |= rehearsal.summary(update.rehearsed)
+            summary |= self.rehearsal.summary(update.rehearsed)
         episodes = int(update.batch.episodes().valid.sum())
         self.divergence.after(summary, episodes, policy.local_tensors("model"), step)
         sizes = update.advantages[update.trained].abs()

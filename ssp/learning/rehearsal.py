@@ -69,14 +69,13 @@ class Rehearsal:
         rows = torch.nonzero(batch.mask.any(dim=1)).squeeze(1)
         return Job(ends, rows, loss, figures, learns)
 
-
-def summary(figures: Figures) -> dict[str, float]:
-    """The figures of what an update rehearsed, by metric name; none where it rehearsed nothing."""
-    if not figures.steps:
-        return {}
-    tokens = figures.sums["tokens"]
-    return {
-        "rehearsal/loss": figures.loss / figures.steps,
-        "rehearsal/nll": figures.sums["nll"] / tokens,
-        "rehearsal/tokens": tokens,
-    }
+    def summary(self, figures: Figures) -> dict[str, float]:
+        """The figures of an update by metric name; none where it rehearsed nothing."""
+        if not figures.steps:
+            return {}
+        tokens = figures.sums["tokens"]
+        return {
+            "rehearsal/loss": figures.loss / figures.steps,
+            "rehearsal/nll": figures.sums["nll"] / tokens,
+            "rehearsal/tokens": tokens,
+        }
