@@ -318,6 +318,8 @@ class Config:
         for role, block in self.blocks.items():
             asks = role == spec.asker or role not in spec.roles  # who has no part would ask
             block.reward = block.reward or ("1-acc" if asks else "em")
+            if block.rehearsal.share:
+                block.rehearsal.data = block.rehearsal.data or self.warmup.data
             live = self.schedule.in_flight and self.schedule.max_staleness[role] > 0
             if (live or block.agent) and block.engine.kind == "torch":
                 block.engine.continuous = True

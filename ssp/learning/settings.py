@@ -136,6 +136,12 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     moves = learns and fixed and kl.ema_tau < 1
     yield moves, rule, f"kl.ema_tau={kl.ema_tau}", step
 
+    rehearsal = block.rehearsal
+    rule = f"{role}.rehearsal learns traces again, which {role}.rehearsal.data or warmup.data names"
+    step = f"set {role}.rehearsal.data=traces.jsonl, or {role}.rehearsal.share=0"
+    nothing = learns and rehearsal.share > 0 and not rehearsal.data
+    yield nothing, rule, f"share={rehearsal.share:g} and no data", step
+
     algorithm = block.algorithm
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"
     step = f"set {role}.algorithm=grpo, or defaults.policy=own"

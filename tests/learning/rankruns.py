@@ -29,8 +29,9 @@ ZERO = {"learner.kind": "deepspeed"}
 GAE = {"algorithm": "gae", "kl.place": "reward", "kl.kind": "k1", "critic.lr": 1e-3}
 EMA = {"kl.ema_tau": 0.5, "kl.ema_every": 1, "kl.target": 0.01}
 LORA = {"learner.lora.rank": 4}
+AGAIN = {"rehearsal.share": 0.25, "rehearsal.coef": 0.5}
 
-ALONE = {"whole": {}, "gae": GAE, "ema": EMA, "lora": LORA}
+ALONE = {"whole": {}, "gae": GAE, "ema": EMA, "lora": LORA, "again": AGAIN}
 """Settings that one process trains, to compare with."""
 
 JOBS = {
@@ -43,6 +44,7 @@ JOBS = {
     "zero2-gae": ("gae", {**ZERO, "learner.zero": 2, **GAE}),
     "zero3-ema": ("ema", {**ZERO, "learner.zero": 3, **EMA}),
     "zero2-lora": ("lora", {**ZERO, "learner.zero": 2, **LORA}),
+    "zero3-again": ("again", {**ZERO, "learner.zero": 3, **AGAIN}),
     "zero2-bf16": ("", {**ZERO, "learner.zero": 2, "learner.dtype": "bfloat16", **EMA}),
 }
 """What two ranks train: the settings to compare with, and their own."""
@@ -131,10 +133,15 @@ def watched(learner):
 def job(model, out, name, settings, phase, group):
     """One job of a phase; rank 0 writes what came out."""
     import torch
+    from conftest import _episodes
 
     from ssp.learning.learner import PolicyLearner
+    from ssp.learning.rehearsal import Rehearsal
 
-    learner, record = PolicyLearner(model, {"solver": role(settings)}, ranks=group), {}
+    block = role(settings)
+    learner, record = PolicyLearner(model, {"solver": block}, ranks=group), {}
+    if block.rehearsal.share:
+        learner.objectives["solver"].rehearsal = Rehearsal(block, _episodes(10, 9), "solver", 0)
     if phase == "again":
         learner.load(out / f"{name}-saved")
     else:

@@ -24,7 +24,7 @@ from typing import Any
 from ssp.base.episode import Episode
 from ssp.base.errors import hold
 from ssp.base.seeds import generator
-from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
+from ssp.config.role import CorrectionConfig, KlConfig, RehearsalConfig, RoleConfig
 from ssp.config.schema import Config, WarmupConfig
 from ssp.learning.scored import Scored
 from ssp.learning.warmup.taught import Taught
@@ -73,6 +73,7 @@ def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
         llds_coef=0.0,
         kl=KlConfig(),
         correction=CorrectionConfig(),
+        rehearsal=RehearsalConfig(),
     )
 
 

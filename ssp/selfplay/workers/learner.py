@@ -23,6 +23,7 @@ from ssp.learning.scored import Scored
 from ssp.record.manifest import read_record, seal
 from ssp.selfplay.transfer.parcel import Parcel, Weights
 from ssp.selfplay.transfer.publisher import Publisher
+from ssp.selfplay.workers import lessons
 
 if TYPE_CHECKING:
     from ssp.learning.backends.ranks import Ranks
@@ -36,6 +37,7 @@ class Learner(Publisher):
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
         from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
+        from ssp.learning.rehearsal import Rehearsal
 
         self._role, self._ranks = role, ranks or SOLO
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
@@ -46,6 +48,10 @@ class Learner(Publisher):
         late = max((other.warmup_steps for other in others), default=0)
         start, steps = Path(model_dir), last - late
         self._inner = learner.PolicyLearner(start, blocks, protocol, steps, self._ranks)
+        for name, block in blocks.items():
+            if lessons.rehearses(cfg, name):
+                again = Rehearsal(block, lessons.read(cfg, name, start), name, cfg.seed)
+                self._inner.objectives[name].rehearsal = again
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the
