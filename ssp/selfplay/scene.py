@@ -74,9 +74,7 @@ def read_scene(cfg: Config) -> Scene:
         hold(loads, rule, f"{role}.engine.kind=endpoint", step)
     for lack in build.missing(cfg):
         raise lack
-    oracle = None
-    if cfg.spec.asking is not None:
-        oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
+    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)

@@ -30,6 +30,9 @@ TABLE = (
     ("{asker}: hops of accepted questions", "game/hops_mean", ".2f"),
     ("{asker}: share of valid questions", "game/valid_rate", ".1%"),
     ("game: {answerer}'s win rate", "game/win_rate", ".1%"),
+    ("game: labels that are true", "audit/label_truth", ".1%"),
+    ("game: judged right by a wrong label", "audit/false_agreement", ".1%"),
+    ("game: right, and judged wrong", "audit/lost_credit", ".1%"),
 )
 """Rows of the final table: label, figure, form. {asker}, {answerer}: the game's roles; {accuracy}:
 what the accuracy on the first set is called."""
@@ -161,7 +164,7 @@ class Display:
             if not values:
                 continue
             steps = 1
-            if name.startswith("game/"):
+            if not name.startswith("eval/"):
                 steps = min(ENDS, max(1, len(values) // 2))
                 most = max(most, steps)
             what = label.format(**self._names)

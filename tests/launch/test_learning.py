@@ -34,3 +34,4 @@ def test_both_sides_learn_within_fifteen_steps(tmp_path: Path) -> None:
     assert sum(hops[-3:]) / 3 - sum(hops[:3]) / 3 >= 0.3
     accepted = sum(row["game/accepted"] for row in games)
     assert sum(row["game/junk_rate"] * row["game/accepted"] for row in games) / accepted <= 0.02
+    assert max(row["audit/false_agreement"] for row in games) == 0, "no wrong label is anybody's answer"

@@ -108,6 +108,18 @@ class World:
         """Whether the question's true answer is not `target`."""
         return self.answer(question) != target
 
+    def truths(self, question: str) -> list[str] | None:
+        """The one right answer, or none; None for a text without a relation."""
+        if self.hops(question) == 0:
+            return None
+        answer = self.answer(question)
+        return [] if answer is None else [answer]
+
+    def classes(self, question: str) -> list[str]:
+        """The number of relations, as `2hop`."""
+        hops = self.hops(question)
+        return [f"{hops}hop"] if hops else []
+
     def paths(self, hops: int) -> list[tuple[str, list[str]]]:
         """All (name, relations) of that many hops by the schema, in a fixed order; some run in a
         circle."""

@@ -1,0 +1,169 @@
+"""A round against the truth, where a world has an oracle: is the label right, is the answer right,
+and what did the referee and the judge make of it. Figures alone: no reward and no choice sees them.
+
+A question has the true answers of the oracle, the label that the game gave it, and the attempts of
+the role that is measured. A question that the oracle cannot read is in no mean; it gives bounds."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ssp.base.episode import GIVEN, PROPOSED
+from ssp.base.gamespec import GameSpec
+from ssp.base.played import ASKS, Brief, Game
+from ssp.base.text import normalise, plain
+from ssp.game.referee import DOUBTS
+from ssp.game.world.files import Oracle
+
+NEW = (PROPOSED, GIVEN)
+"""Kinds of games whose question nobody was asked before."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One case of a figure. `known`: whether it is so, None for a question that cannot be read;
+    then `if_false` and `if_true` say it for a question without a right answer, and for one whose
+    label is right."""
+
+    known: bool | None
+    if_false: bool = False
+    if_true: bool = False
+
+
+class Audit:
+    """The games of one round. `oracle` is asked about each question once."""
+
+    def __init__(self, spec: GameSpec, games: Sequence[Game], oracle: Oracle) -> None:
+        self._spec = spec
+        self._games = [game for game in games if not game.void_cause and game.frozen != ASKS]
+        self._oracle = oracle
+        self._truths: dict[str, set[str] | None] = {}
+
+    def figures(self) -> dict[str, float]:
+        """Every figure that the round can have, by its name in the metrics."""
+        new = [game for game in self._games if game.valid and game.kind in NEW]
+        labelled = [game for game in new if _labels(game)]
+        values = self._shares("label_truth", [self._label(game) for game in labelled])
+        read = [self._true(game.question) is not None for game in new]
+        if read:
+            values["game/unread_rate"] = read.count(False) / len(read)
+        proposed = [game for game in new if game.kind == PROPOSED]
+        if proposed:
+            hops = [self._oracle.hops(game.question) for game in proposed]
+            junk = [self._oracle.is_junk(game.question, game.target) for game in proposed]
+            values["game/hops_mean"] = fmean(hops)
+            values["game/junk_rate"] = fmean(junk)
+        graded = list(self._graded())
+        for name, finding in ATTEMPTS.items():
+            values |= self._shares(name, [finding(*one) for one in graded])
+        values |= self._shares("false_rejection", list(self._refusals()))
+        return values | self._classes()
+
+    def _shares(self, name: str, findings: Sequence[Finding]) -> dict[str, float]:
+        """The share of a figure, and its bounds where questions that cannot be read make some."""
+        known = [one.known for one in findings if one.known is not None]
+        values = {}
+        if known:
+            values[f"audit/{name}"] = fmean(known)
+        ends = []
+        for unread in ("if_false", "if_true") if findings else ():
+            ends.append(fmean(_case(one, unread) for one in findings))
+        if len(set(ends)) == 2:
+            values[f"audit/{name}_low"] = min(ends)
+            values[f"audit/{name}_high"] = max(ends)
+        return values
+
+    def _true(self, question: str) -> set[str] | None:
+        """The right answers of a question as they are compared; None where it cannot be read."""
+        if question not in self._truths:
+            truths = self._oracle.truths(question)
+            self._truths[question] = None if truths is None else set(map(_compared, truths))
+        return self._truths[question]
+
+    def _label(self, game: Game) -> Finding:
+        """Whether the label is a right answer."""
+        truths = self._true(game.question)
+        known = None if truths is None else bool(truths & _labels(game))
+        return Finding(known, if_true=True)
+
+    def _graded(self) -> Iterator[tuple[bool, bool | None, bool | None]]:
+        """Of each scored attempt of the newest version: whether it was judged right, whether it is
+        right, and whether the label is."""
+        for game in self._games:
+            if game.frozen or not game.valid or not _labels(game):
+                continue
+            truths = self._true(game.question)
+            label = self._label(game).known
+            for attempt in self._spec.episodes(game, self._spec.answers):
+                judged = game.right(attempt)
+                if judged is None:
+                    continue
+                answered = None if truths is None else _answer(attempt) in truths
+                yield judged, answered, label
+
+    def _refusals(self) -> Iterator[Finding]:
+        """Of each proposal that kept the rules: whether it was refused although its label is
+        right."""
+        for game in self._games:
+            refused = game.rule in DOUBTS
+            if game.proposal is None or not (game.valid or refused) or not _labels(game):
+                continue
+            label = self._label(game).known
+            known = None if label is None else refused and label
+            yield Finding(known, if_true=refused)
+
+    def _classes(self) -> dict[str, float]:
+        """The share that each class has in the questions that were tried."""
+        tried = [game for game in self._games if game.chosen and not game.frozen]
+        counts: Counter[str] = Counter()
+        for game in tried:
+            counts.update(self._oracle.classes(game.question))
+        return {f"game/asked_{name}": number / len(tried) for name, number in counts.items()}
+
+
+def _judged_right(judged: bool, answered: bool | None, label: bool | None) -> Finding:
+    return Finding(None if answered is None else judged, judged, judged)
+
+
+def _solver_truth(judged: bool, answered: bool | None, label: bool | None) -> Finding:
+    return Finding(answered, False, judged)
+
+
+def _false_agreement(judged: bool, answered: bool | None, label: bool | None) -> Finding:
+    return Finding(None if label is None else judged and not label, judged, False)
+
+
+def _lost_credit(judged: bool, answered: bool | None, label: bool | None) -> Finding:
+    return Finding(None if answered is None else answered and not judged)
+
+
+ATTEMPTS: dict[str, Callable[[bool, bool | None, bool | None], Finding]] = {
+    "solver_truth": _solver_truth,
+    "agreement": _judged_right,
+    "false_agreement": _false_agreement,
+    "lost_credit": _lost_credit,
+}
+"""Figures of attempts: of the judge's word, whether the answer is right, and whether the label
+is."""
+
+
+def _case(finding: Finding, unread: str) -> bool:
+    """What a case counts as, where `unread` says what a question that cannot be read is."""
+    return bool(getattr(finding, unread)) if finding.known is None else finding.known
+
+
+def _labels(game: Game) -> set[str]:
+    """All answers that the game counts as right, as they are compared."""
+    labels = map(_compared, game.golds or (game.target,))
+    return set(filter(None, labels))
+
+
+def _answer(attempt: Brief) -> str:
+    return _compared(attempt.final or "")
+
+
+def _compared(text: str) -> str:
+    """An answer as the audit compares it: accents and apostrophes do not count, nor what the exact
+    judge leaves out."""
+    return normalise(plain(text))
