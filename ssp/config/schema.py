@@ -38,12 +38,14 @@ class EvalConfig:
     """The solver is evaluated at the start, at the end, and `every` so many steps between (0 =
     never). The first and the last evaluation and `ssp eval` ask `final_questions_per_hop` questions
     of each of `hops`, and as many that state no hops; one between asks half as many. `temperature`:
-    0 (greedy) or at least 0.01."""
+    0 (greedy) or at least 0.01. `by`: a column of the questions, by whose values accuracy is told
+    beside that by hops."""
 
     every: Count = 10
     final_questions_per_hop: Positive = 128
     temperature: Amount = 1.0
     hops = (1, 2, 3)
+    by: str = ""
 
 
 @dataclass

@@ -6,13 +6,14 @@ from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
 
 from ssp.base.episode import Outcome
 from ssp.base.gamespec import GameSpec
 from ssp.base.played import ANSWERS, ASKS, Brief, Game
 from ssp.game.world.files import Oracle
 from ssp.selfplay.audit import Audit
+from ssp.selfplay.health import ClassWatch
 from ssp.selfplay.settled import Round
 from ssp.telemetry.clock import Clock
 
@@ -39,10 +40,18 @@ class Sink(Protocol):
 
 class Report:
     """Collects the figures of a step from its round and the learners. `oracle`: the world, which
-    knows the truth."""
+    knows the truth. `earlier`: the rows of processes before this one."""
 
-    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, spec: GameSpec):
+    def __init__(
+        self,
+        sink: Sink,
+        oracle: Oracle | None,
+        workers: int,
+        spec: GameSpec,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ):
         self._sink = sink
+        self._classes = ClassWatch(sink.event, earlier)
         self._oracle = oracle
         self._workers = workers
         self._spec = spec
@@ -61,6 +70,7 @@ class Report:
         """Forget half-collected steps: the run (re)starts from the checkpoint of `step`."""
         self._rounds.clear()
         self._learned.clear()
+        self._classes.restart(step)
         self._sink.restart(step)
         self._last = time.perf_counter()
 
@@ -78,6 +88,7 @@ class Report:
         counts = this.settled.counts
         played = [episode for game in this.played for episode in game.episodes]
         values = {**game_figures(this.games, this.refills), **this.figures, **self._audit(this)}
+        self._classes.asked(this.step, values)
         values["game/groups"] = float(counts["groups"])
         values["game/refills"] = float(this.further)
         values["game/tokens"] = float(sum(p.tokens for p in played))
@@ -168,7 +179,8 @@ class Report:
 
     def evaluated(self, step: int, scores: Figures, seconds: float) -> None:
         """Write the scores of an evaluation; its seconds are not the step's."""
-        self._sink.write(step, "eval", {**scores, "time/eval": seconds})
+        alarms = self._classes.see(step, scores)
+        self._sink.write(step, "eval", {**scores, **alarms, "time/eval": seconds})
         self._last += seconds
 
 

@@ -51,7 +51,7 @@ UPLOAD = 60.0
 
 class Display:
     """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to
-    actors.
+    actors. `earlier`: the rows of processes before this one.
 
     Nothing that it is told reaches the run again: what cannot be written or sent is said and
     left."""
@@ -85,7 +85,8 @@ class Display:
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
-        self._earlier = [*self._log.earlier]
+        self.earlier = self._log.earlier
+        self._earlier = [*self.earlier]
         self._pending: dict[str, float] = {}
 
     def restart(self, step: int) -> None:

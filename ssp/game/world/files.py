@@ -192,9 +192,10 @@ def question_rows(
     answer."""
     for number, question in enumerate(questions):
         chain = [list(fact) for fact in question.chain]
+        form = {"form": question.form} if question.form else {}
         yield {
             "id": f"{prefix}-{question.hops}hop-{number}",
             "question": question.text,
             "golden_answers": answers(question.answer),
-            "metadata": {"hops": question.hops, "chain": chain},
+            "metadata": {"hops": question.hops, **form, "chain": chain},
         }

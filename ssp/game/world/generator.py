@@ -20,12 +20,13 @@ MAX_HOPS = 4
 @dataclass(frozen=True)
 class WorldQuestion:
     """`text`: the path `entity relation ... ?`, the inner relation first. `chain`: the facts that
-    lead to `answer`."""
+    lead to `answer`. `form`: the class of a question beside its hops, "" for none."""
 
     text: str
     answer: str
     hops: int
     chain: tuple[Fact, ...]
+    form: str = ""
 
 
 class World:
