@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from ssp.base.text import normalise, plain
 from ssp.extras.english.facts import heard, relations
 from ssp.extras.english.grammar import AHEAD, INNER, WHOLE, Reading
+from ssp.extras.english.loosely import NOTHING
 from ssp.extras.english.sources import Sources
 
 LONGEST = 400
@@ -21,9 +22,6 @@ DEEPEST = 5
 """Facts of a question that is heard."""
 KEPT = 4096
 """Questions whose readings are kept."""
-NOTHING = ""
-"""The answer of a question that is understood, and that has none."""
-
 _OWNS = re.compile(r"(?<=\w)['’]s\b")
 _TWICE = re.compile(r"\b(\w+)(?: \1\b)+")
 _HOLE = re.compile(r"\{[xy]\}")
@@ -126,7 +124,8 @@ class Listener:
         whole: list[Phrasing] = []
         inner: list[Phrasing] = []
         for relation, rule in heard()["relations"].items():
-            nouns = "|".join(re.escape(canonical(noun)) for noun in rule["nouns"])
+            spelled = sorted(map(canonical, rule["nouns"]), key=len, reverse=True)
+            nouns = "|".join(map(re.escape, spelled))
             own = {
                 (True, False): [*heard()["forwards"]["whole"], *rule.get("whole", ())],
                 (True, True): [*heard()["backwards"]["whole"], *rule.get("asks", ())],
@@ -144,11 +143,10 @@ class Listener:
 
 def _pattern(phrasing: str, nouns: str) -> re.Pattern[str]:
     """What a phrasing matches; its group is what it is about."""
+    holes = {"{n}": f"(?:{nouns})", "{any}": r"\w+"}
     parts = []
     for part in _HOLE.split(phrasing):
-        words = [
-            f"(?:{nouns})" if word == "{n}" else re.escape(canonical(word)) for word in part.split()
-        ]
+        words = [holes.get(word) or re.escape(canonical(word)) for word in part.split()]
         parts.append(" ".join(filter(None, words)))
     before, after = parts
     return re.compile(f"{before} (.+) {after}".strip())

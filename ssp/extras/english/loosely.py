@@ -13,7 +13,12 @@ from ssp.extras.english.facts import Fact, heard, relations
 from ssp.extras.english.summaries import Article
 
 _MADE_BY = re.compile(r"^(?P<what>.*?)\bby (?:the )?(?P<maker>[A-Z].*)$")
+_NONE = re.compile(r"(?:none|no)\b")
 _AFTER_NAME = re.compile(r",| \(| (?:written|composed|from|in|circa|about|with|and)\b.*")
+
+
+NOTHING = ""
+"""The object of a fact that says that there is none."""
 
 
 def of_book(
@@ -27,6 +32,8 @@ def of_book(
                 continue
             text = entry.text(relations()[relation]["path"])
             values = _values(rule["value"], text) or _values(rule.get("or", r"(?!)"), text)
+            if _NONE.match(text) or ("one" in rule and text and not values):
+                yield Fact(entry.name, relation, NOTHING, "", "")
             for value in values:
                 parts = value.split(rule["parts"]) if "parts" in rule else [value]
                 for name in dict.fromkeys([value, *parts]):
@@ -46,10 +53,11 @@ def of_articles(
 ) -> Iterator[Fact]:
     """Facts of the summaries, from their descriptions, or else from their first sentences.
     `demonyms`: adjective → the country that it belongs to."""
-    nations = {**demonyms, **dict.fromkeys(heard()["british"], "United Kingdom")}
+    nations = {**demonyms, **heard()["adjectives"]}
     nation = re.compile(rf"\b(?:{'|'.join(map(re.escape, nations))})\b")
-    longer = [re.escape(name) for name in places if len(name) > 3]
-    place = re.compile(rf"\b(?:{'|'.join(longer)})\b")
+    misleading = heard()["elsewhere"]
+    names = [name for name in places if name not in misleading and (len(name) > 3 or name == "us")]
+    place = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     kinds: dict[str, str] = {}
     for relation, words in heard()["made"].items():
         kinds |= dict.fromkeys(words, relation)
@@ -71,10 +79,10 @@ def of_articles(
         elif article.topic == "Geography":
             told["country"] = countries(about) or countries(lead)
         made = _MADE_BY.match(about)
-        for relation in (
-            {kinds[word] for word in made["what"].split() if word in kinds} if made else ()
-        ):
-            told[relation] = [_AFTER_NAME.split(made["maker"])[0].strip()]
+        words = made["what"].lower().split() if made else []
+        made_kinds = [kinds[word] for word in words if word in kinds]
+        if made and made_kinds:
+            told[made_kinds[-1]] = [_AFTER_NAME.split(made["maker"])[0].strip()]
         for relation, things in told.items():
             if (article.name, relation) not in known:
                 for thing in dict.fromkeys(things):
