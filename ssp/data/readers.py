@@ -30,8 +30,6 @@ _BEHIND = re.compile(rf"\n|\b({_LABELS}):|</?\w+>|<\||:$", re.IGNORECASE)
 _ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？]$", re.DOTALL)
 """A question or a sentence, followed by one that asks nothing."""
 
-_ODD = re.compile(r"[^\w-]+")
-"""What a figure's name does not take."""
 CATEGORIES = 24
 """Values that a column of categories has at most: each is a figure."""
 
@@ -194,7 +192,7 @@ def read_questions(
     for row in rows(path):
         question = _question(row, source, split, seen, dropped, file)
         if question is not None:
-            questions.append(replace(question, category=_category(row, by)) if by else question)
+            questions.append(replace(question, category=row.category(by)) if by else question)
     categories = {question.category for question in questions}
     rule = f"a column whose values are told apart has at most {CATEGORIES}"
     values = f"{path}: {len(categories)} values of {by}"
@@ -288,15 +286,6 @@ def _question(
     text = _text(row, extra)
     rubric = row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
     return Question(id, text, tuple(answers), hops, source, split, rubric) if answers else None
-
-
-def _category(row: Row, by: str) -> str:
-    """The column `by` of a row or its metadata, and its value; "" where it has none."""
-    places = (row, row.maybe("metadata"), row.maybe("extra_info"))
-    for place in places:
-        if place.has(by):
-            return f"{by}.{_ODD.sub('_', place.key(by))}"
-    return ""
 
 
 def _key(row: Row, extra: Row) -> str:

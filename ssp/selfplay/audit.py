@@ -4,14 +4,16 @@ and what did the referee and the judge make of it. Figures alone: no reward and 
 A question has the true answers of the oracle, the label that the game gave it, and the attempts of
 the role that is measured. A question that the oracle cannot read is in no mean; it gives bounds."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from ssp.base.episode import GIVEN, PROPOSED
 from ssp.base.gamespec import GameSpec
-from ssp.base.played import ASKS, Brief, Game
+from ssp.base.played import ASKS, Game
 from ssp.base.text import normalise, plain
 from ssp.game.referee import DOUBTS
 from ssp.game.world.files import Oracle
@@ -20,15 +22,19 @@ NEW = (PROPOSED, GIVEN)
 """Kinds of games whose question nobody was asked before."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Case(NamedTuple):
     """One case of a figure. `known`: whether it is so, None for a question that cannot be read;
     then `if_false` and `if_true` say it for a question without a right answer, and for one whose
     label is right."""
 
     known: bool | None
-    if_false: bool = False
-    if_true: bool = False
+    if_false: bool
+    if_true: bool
+
+    @staticmethod
+    def read(known: bool) -> Case:
+        """The case of a question that is read."""
+        return Case(known, known, known)
 
 
 class Audit:
@@ -54,24 +60,22 @@ class Audit:
             junk = [self._oracle.is_junk(game.question, game.target) for game in proposed]
             values["game/hops_mean"] = fmean(hops)
             values["game/junk_rate"] = fmean(junk)
-        graded = list(self._graded())
-        for name, finding in ATTEMPTS.items():
-            values |= self._shares(name, [finding(*one) for one in graded])
+        for name, cases in self._attempts().items():
+            values |= self._shares(name, cases)
         values |= self._shares("false_rejection", list(self._refusals()))
         return values | self._classes()
 
-    def _shares(self, name: str, findings: Sequence[Finding]) -> dict[str, float]:
+    def _shares(self, name: str, cases: Sequence[Case]) -> dict[str, float]:
         """The share of a figure, and its bounds where questions that cannot be read make some."""
-        known = [one.known for one in findings if one.known is not None]
+        known = [case.known for case in cases if case.known is not None]
         values = {}
         if known:
             values[f"audit/{name}"] = fmean(known)
-        ends = []
-        for unread in ("if_false", "if_true") if findings else ():
-            ends.append(fmean(_case(one, unread) for one in findings))
-        if len(set(ends)) == 2:
-            values[f"audit/{name}_low"] = min(ends)
-            values[f"audit/{name}_high"] = max(ends)
+        if cases:
+            ends = [fmean(case.if_false for case in cases), fmean(case.if_true for case in cases)]
+            if ends[0] != ends[1]:
+                values[f"audit/{name}_low"] = min(ends)
+                values[f"audit/{name}_high"] = max(ends)
         return values
 
     def _true(self, question: str) -> set[str] | None:
@@ -81,15 +85,16 @@ class Audit:
             self._truths[question] = None if truths is None else set(map(_compared, truths))
         return self._truths[question]
 
-    def _label(self, game: Game) -> Finding:
+    def _label(self, game: Game) -> Case:
         """Whether the label is a right answer."""
         truths = self._true(game.question)
-        known = None if truths is None else bool(truths & _labels(game))
-        return Finding(known, if_true=True)
+        if truths is None:
+            return Case(None, False, True)
+        return Case.read(bool(truths & _labels(game)))
 
-    def _graded(self) -> Iterator[tuple[bool, bool | None, bool | None]]:
-        """Of each scored attempt of the newest version: whether it was judged right, whether it is
-        right, and whether the label is."""
+    def _attempts(self) -> dict[str, list[Case]]:
+        """The cases of the scored attempts of the newest version, by figure."""
+        cases: dict[str, list[Case]] = defaultdict(list)
         for game in self._games:
             if game.frozen or not game.valid or not _labels(game):
                 continue
@@ -99,10 +104,20 @@ class Audit:
                 judged = game.right(attempt)
                 if judged is None:
                     continue
-                answered = None if truths is None else _answer(attempt) in truths
-                yield judged, answered, label
+                if truths is None:
+                    cases["answer_truth"].append(Case(None, False, judged))
+                    cases["agreement"].append(Case(None, judged, judged))
+                    cases["false_agreement"].append(Case(None, judged, False))
+                    cases["lost_credit"].append(Case(None, False, False))
+                    continue
+                right = _compared(attempt.final or "") in truths
+                cases["answer_truth"].append(Case.read(right))
+                cases["agreement"].append(Case.read(judged))
+                cases["false_agreement"].append(Case.read(judged and not label))
+                cases["lost_credit"].append(Case.read(right and not judged))
+        return cases
 
-    def _refusals(self) -> Iterator[Finding]:
+    def _refusals(self) -> Iterator[Case]:
         """Of each proposal that kept the rules: whether it was refused although its label is
         right."""
         for game in self._games:
@@ -110,8 +125,10 @@ class Audit:
             if game.proposal is None or not (game.valid or refused) or not _labels(game):
                 continue
             label = self._label(game).known
-            known = None if label is None else refused and label
-            yield Finding(known, if_true=refused)
+            if label is None:
+                yield Case(None, False, refused)
+            else:
+                yield Case.read(refused and label)
 
     def _classes(self) -> dict[str, float]:
         """The share that each class has in the questions that were tried."""
@@ -122,45 +139,10 @@ class Audit:
         return {f"game/asked_{name}": number / len(tried) for name, number in counts.items()}
 
 
-def _judged_right(judged: bool, answered: bool | None, label: bool | None) -> Finding:
-    return Finding(None if answered is None else judged, judged, judged)
-
-
-def _solver_truth(judged: bool, answered: bool | None, label: bool | None) -> Finding:
-    return Finding(answered, False, judged)
-
-
-def _false_agreement(judged: bool, answered: bool | None, label: bool | None) -> Finding:
-    return Finding(None if label is None else judged and not label, judged, False)
-
-
-def _lost_credit(judged: bool, answered: bool | None, label: bool | None) -> Finding:
-    return Finding(None if answered is None else answered and not judged)
-
-
-ATTEMPTS: dict[str, Callable[[bool, bool | None, bool | None], Finding]] = {
-    "solver_truth": _solver_truth,
-    "agreement": _judged_right,
-    "false_agreement": _false_agreement,
-    "lost_credit": _lost_credit,
-}
-"""Figures of attempts: of the judge's word, whether the answer is right, and whether the label
-is."""
-
-
-def _case(finding: Finding, unread: str) -> bool:
-    """What a case counts as, where `unread` says what a question that cannot be read is."""
-    return bool(getattr(finding, unread)) if finding.known is None else finding.known
-
-
 def _labels(game: Game) -> set[str]:
     """All answers that the game counts as right, as they are compared."""
     labels = map(_compared, game.golds or (game.target,))
     return set(filter(None, labels))
-
-
-def _answer(attempt: Brief) -> str:
-    return _compared(attempt.final or "")
 
 
 def _compared(text: str) -> str:

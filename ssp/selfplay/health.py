@@ -221,7 +221,7 @@ ACCURACY, ITEMS, ASKED = "eval/accuracy_", "eval/items_", "game/asked_"
 
 
 @dataclass(frozen=True)
-class Measured:
+class ClassScore:
     """The accuracy of a class in the evaluation of `step`, and on how many questions."""
 
     step: int
@@ -244,7 +244,7 @@ class ClassWatch:
         self, say: Callable[[str], None], earlier: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         self._say = say
-        self._measured: dict[int, list[tuple[str, Measured]]] = {}
+        self._measured: dict[int, list[tuple[str, ClassScore]]] = {}
         self._asked: dict[int, dict[str, float]] = {}
         self._lasting: set[str] = set()
         for row in earlier:
@@ -287,7 +287,7 @@ class ClassWatch:
         self._measured[step] = _classes(step, scores)
         return figures
 
-    def _best(self, name: str, step: int) -> Measured | None:
+    def _best(self, name: str, step: int) -> ClassScore | None:
         """The best evaluation of a class before `step`."""
         before = []
         for at, classes in self._measured.items():
@@ -295,7 +295,7 @@ class ClassWatch:
                 before += [one for known, one in classes if known == name]
         return max(before, key=lambda one: one.accuracy, default=None)
 
-    def _told(self, name: str, best: Measured, now: Measured) -> str:
+    def _told(self, name: str, best: ClassScore, now: ClassScore) -> str:
         """The alarm of a class."""
         since = [shares for at, shares in self._asked.items() if best.step < at <= now.step]
         columns = {_column(other) for shares in since for other in shares}
@@ -316,12 +316,12 @@ def _column(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _classes(step: int, scores: Mapping[str, Any]) -> list[tuple[str, Measured]]:
+def _classes(step: int, scores: Mapping[str, Any]) -> list[tuple[str, ClassScore]]:
     """The classes of an evaluation's first set."""
     classes = []
     for name, items in scores.items():
         if name.startswith(ITEMS) and items:
             label = name.removeprefix(ITEMS)
-            measured = Measured(step, scores[ACCURACY + label], items)
-            classes.append((label, measured))
+            measured = ClassScore(step, scores[ACCURACY + label], items)
+            classes.append((label.removeprefix("by_"), measured))
     return classes

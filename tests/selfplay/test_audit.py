@@ -82,9 +82,9 @@ def test_each_figure_by_hand() -> None:
             "game/unread_rate": 1 / 4,
             "game/hops_mean": 6 / 4,
             "game/junk_rate": 1.0,
-            "audit/solver_truth": 3 / 6,
-            "audit/solver_truth_low": 3 / 8,
-            "audit/solver_truth_high": 4 / 8,
+            "audit/answer_truth": 3 / 6,
+            "audit/answer_truth_low": 3 / 8,
+            "audit/answer_truth_high": 4 / 8,
             "audit/agreement": 3 / 6,
             "audit/false_agreement": 2 / 6,
             "audit/false_agreement_low": 2 / 8,
@@ -102,7 +102,7 @@ def test_each_figure_by_hand() -> None:
 
 def test_what_is_all_read_has_no_bounds_and_an_empty_round_no_figures() -> None:
     figures = Audit(DUEL, [tried(1, "rome", "Rome", ("Rome", True))], BOOK).figures()
-    assert figures["audit/agreement"] == figures["audit/solver_truth"] == 1 and figures["audit/false_agreement"] == 0
+    assert figures["audit/agreement"] == figures["audit/answer_truth"] == 1 and figures["audit/false_agreement"] == 0
     assert not any(name.endswith(("_low", "_high")) for name in figures)
     assert Audit(DUEL, [], BOOK).figures() == {} == Audit(DUEL, [refused(1, "rome", "x", "leakage")], BOOK).figures()
 
@@ -131,7 +131,7 @@ def test_roles_have_any_name_and_a_label_may_come_late() -> None:
     unlabelled = tried(1, "rome", "", ("Rome", True))
     labelled = tried(2, "rome", "Rome", ("Rome", True), ("Milan", False))
     figures = Audit(spec, [unlabelled, labelled], BOOK).figures()
-    assert figures["audit/agreement"] == 0.5 == figures["audit/solver_truth"]
+    assert figures["audit/agreement"] == 0.5 == figures["audit/answer_truth"]
     assert figures["audit/label_truth"] == 1
 
 

@@ -22,10 +22,10 @@ from ssp.selfplay.report import Report
 
 
 def scores(**classes: tuple[float, int]) -> dict[str, float]:
-    """The figures of an evaluation: accuracy and questions by class; `__` stands for a dot."""
+    """The figures of an evaluation: accuracy and questions by class; `form__x` stands for `form.x`."""
     figures: dict[str, float] = {"eval/accuracy": 0.5, "eval/items": 100.0, "eval/accuracy_mean123": 0.5}
     for name, (accuracy, items) in classes.items():
-        name = name.replace("__", ".")
+        name = name.replace("form__", "by_form.")
         figures |= {f"eval/accuracy_{name}": accuracy, f"eval/items_{name}": float(items)}
     return figures
 
@@ -90,8 +90,8 @@ def test_an_evaluation_tells_accuracy_by_column() -> None:
     anchor: Any = None
     evaluator = Evaluator(cfg, [QuestionSet("main", asked, "train")])
     figures = asyncio.run(evaluator.run(3, True, Published(1, None), anchor, stages))
-    assert figures["eval/items_form.a"] + figures["eval/items_form.b"] == figures["eval/items"]
-    assert figures["eval/accuracy_form.b"] == figures["eval/accuracy_2hop"]
+    assert figures["eval/items_by_form.a"] + figures["eval/items_by_form.b"] == figures["eval/items"]
+    assert figures["eval/accuracy_by_form.b"] == figures["eval/accuracy_2hop"]
     table = [line.label for line in lines("main", [row_of(question, "w1") for question in asked])]
     assert table == ["main 1hop", "main 2hop", "main form.a", "main form.b", "main"]
 

@@ -74,16 +74,14 @@ class Listener:
         text = canonical(question)
         if len(text) > LONGEST:
             return []
-        readings = list(dict.fromkeys(self._whole(text)))
+        whole, inner = self._phrasings
+        readings = [*self._steps(whole, text, DEEPEST)]
+        for phrase in _asked(text):
+            readings += self._steps(inner, phrase, DEEPEST)
+        readings = list(dict.fromkeys(readings))
         right = [reading for reading in readings if reading.answer]
         unknown = any(reading.answer is None for reading in readings)
         return right or ([] if unknown else readings)
-
-    def _whole(self, text: str) -> Iterator[Reading]:
-        """Readings of a whole question."""
-        yield from self._steps(self._phrasings[0], text, DEEPEST)
-        for phrase in _asked(text):
-            yield from self._steps(self._phrasings[1], phrase, DEEPEST)
 
     def _steps(self, phrasings: Iterable[Phrasing], text: str, left: int) -> Iterator[Reading]:
         """Readings of `text` by these phrasings, in at most `left` facts."""

@@ -30,9 +30,9 @@ class Answered:
 def summarise(rows: Sequence[Answered]) -> dict[str, float]:
     """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out.
 
-    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop` and `<name>_<category>`. `accuracy_mean123`: the mean of
-    1, 2 and 3 hops, where all three occur. `searches`: the mean a question. Without a scored row
-    there are no estimates."""
+    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop` and `<name>_by_<category>`.
+    `accuracy_mean123`: the mean of 1, 2 and 3 hops, where all three occur. `searches`: the mean a
+    question. Without a scored row there are no estimates."""
     scored = [row for row in rows if row.correct is not None]
     summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
     if not scored:
@@ -44,7 +44,7 @@ def summarise(rows: Sequence[Answered]) -> dict[str, float]:
         summary |= _figures(part, f"_{hops}hop")
     for category in sorted({row.category for row in scored} - {""}):
         part = [row for row in scored if row.category == category]
-        summary |= _figures(part, f"_{category}")
+        summary |= _figures(part, f"_by_{category}")
     names = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
     if all(name in summary for name in names):
         summary["accuracy_mean123"] = sum(summary[name] for name in names) / 3

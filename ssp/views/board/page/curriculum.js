@@ -45,7 +45,7 @@ class CurriculumView {
       () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint)] }),
       () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("proposer searches", "proposer", of("searches"), faint), line("solver searches", "solver", of("solver_searches"), faint)] }),
       () => this.charts.near.draw({ ...SHARES, marks: alarms(), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
-      () => this.charts.truth.draw({ ...SHARES, empty: "this world has no oracle", series: [audited("labels right", "ink", "label_truth"), audited("answers right", "solver", "solver_truth"),
+      () => this.charts.truth.draw({ ...SHARES, empty: "this world has no oracle", series: [audited("labels right", "ink", "label_truth"), audited("answers right", "solver", "answer_truth"),
         audited("judged right", "grey", "agreement"), audited("judged right, label wrong", "c5", "false_agreement")] }),
       () => this.charts.asked.draw({ ...SHARES, empty: "this world has no oracle", series: figuresLike("game", "game/asked_").sort().map((name, at) => line(name.replace(".", ": "), TONES[at % TONES.length], series("game", `game/asked_${name}`), faint)) }),
       () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "dim", 4)] : [] })];
