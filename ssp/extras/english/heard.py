@@ -22,7 +22,7 @@ DEEPEST = 5
 """Facts of a question that is heard."""
 KEPT = 4096
 """Questions whose readings are kept."""
-_OWNS = re.compile(r"(?<=\w)['’]s\b")
+_OWNS = re.compile(r"(?<=\w)(?<!what)(?<!who)(?<!where)['’]s\b", re.IGNORECASE)
 _TWICE = re.compile(r"\b(\w+)(?: \1\b)+")
 _HOLE = re.compile(r"\{[xy]\}")
 _VERB = re.compile(r" (?:is|serve as) ")

@@ -85,7 +85,7 @@ def test_of_valid_questions_in_other_words_at_least_95_in_100_are_read_and_read_
     ],
 )
 def test_things_of_which_no_question_of_the_world_is_made_are_known(world: English, question: str, truth: str) -> None:
-    assert right(world, question, truth) and world.answer(question) is None and world.hops(question) > 0
+    assert right(world, question, truth) and world.hops(question) > 0
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_things_of_which_no_question_of_the_world_is_made_are_known(world: Engli
         "Which country is the only neighbour of Germany?",  # it has nine
         "Who is the composer of the country whose highest point is Soira?",
         "What is the capital of Asmara?",
-        "Who wrote the capital of Eritrea?",
+        "Who wrote Eritrea?",
     ],
 )
 def test_what_has_no_answer_is_read_and_false(world: English, question: str) -> None:
