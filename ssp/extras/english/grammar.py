@@ -126,7 +126,7 @@ class Reader:
             starts = [Reading(name, 0) for name in sorted(self._names.get(phrase, ()))]
             starts += self._match(INNER, phrase)
             for start, hops, _ in starts:
-                for end in sorted(self._ends.get((relation, start, back), ())):
+                for end in sorted(self._ends.get((relation, start or "", back), ())):
                     yield Reading(end, hops + 1, back)
 
 

@@ -6,7 +6,7 @@ Articles, accents, case and punctuation do not count, and some words stand for o
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -104,7 +104,7 @@ class Listener:
         for reading in self._steps(self._phrasings[1], phrase, left):
             yield reading.answer, reading.hops
 
-    def _leads(self, phrasing: Phrasing, thing: str | None) -> list[str | None]:
+    def _leads(self, phrasing: Phrasing, thing: str | None) -> Sequence[str | None]:
         """Where a step from `thing` leads: NOTHING where it leads nowhere, None where nobody
         knows."""
         if not thing:
