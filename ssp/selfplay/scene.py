@@ -74,17 +74,20 @@ def read_scene(cfg: Config) -> Scene:
         hold(loads, rule, f"{role}.engine.kind=endpoint", step)
     for lack in build.missing(cfg):
         raise lack
-    oracle = None
     # An oracle is known by the world's name, which `concrete` replaces by a path.
-    if cfg.spec.asking is not None:
-        oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
+    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
     corpora.check(cfg)
     sets = []
     for item in cfg.data.eval:
-        sets.append(QuestionSet(item.name, read_questions(item.file), item.corpus))
+        questions = read_questions(item.file, by=cfg.eval.by)
+        sets.append(QuestionSet(item.name, questions, item.corpus))
+    if cfg.eval.by and sets:
+        rule = "the questions of the first evaluation set have the column that eval.by names"
+        told = any(question.category for question in sets[0].questions)
+        hold(told, rule, cfg.eval.by, "name one that they have, or leave it empty")
     verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     shown = [item.question or item.target or item.hints.get("document", "") for item in items]

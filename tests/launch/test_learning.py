@@ -41,3 +41,4 @@ def test_both_sides_learn_within_fifteen_steps(tmp_path: Path, monkeypatch: pyte
     assert sum(hops[-3:]) / 3 - sum(hops[:3]) / 3 >= 0.3
     accepted = sum(values["game/accepted"] for values in games)
     assert sum(values["game/junk_rate"] * values["game/accepted"] for values in games) / accepted <= 0.02
+    assert max(values["audit/false_agreement"] for values in games) == 0, "no wrong label is anybody's answer"

@@ -69,7 +69,9 @@ def test_a_question_has_one_answer_and_its_chain_leads_there(world: English, par
         assert [hop.end for hop in chain[:-1]] == [hop.start for hop in chain[1:]]
         assert {world.split(hop.end) for hop in chain[:-1]} <= {part}
         assert world.answer(text) == chain[-1].end and world.hops(text) == hops
-        assert {end for end, _ in world._wide.readings(text)} == {chain[-1].end}, "by all that the book says"
+        assert {reading.answer for reading in world._wide.readings(text)} == {chain[-1].end}, (
+            "by all that the book says"
+        )
         assert not any(world.is_junk(text, name) for name in world.answers(chain[-1].end))
         assert world.is_junk(text, "nobody") and world.is_junk(text + " really", chain[-1].end)
         assert f" {normalise(chain[-1].end)} " not in f" {normalise(text)} "
