@@ -18,6 +18,7 @@ from ssp.base.gamespec import Check, Grading, Keep, Play, Rate, Stage
 from ssp.base.played import Game
 from ssp.config.crews import bound, learners, queue_budget
 from ssp.config.schema import Config
+from ssp.game.declaration import is_played, rates, who_plays
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.credit import Credits
@@ -265,7 +266,7 @@ class SelfPlay:
         if isinstance(stage, Play):
             for role in stage.roles:
                 await self._enter_weights(this, role)
-            going_on = [game for game in games if stage.when is None or stage.when(game)]
+            going_on = [game for game in games if is_played(self._cfg, stage, game)]
             for weights, mine in self._players(stage, this, going_on):
                 await self._stages.play(stage, this.number, mine, weights, this.clock, again)
         elif isinstance(stage, Check):
@@ -277,9 +278,9 @@ class SelfPlay:
         elif isinstance(stage, Grading):
             await self._stages.grade(stage, games, this.clock)
         elif isinstance(stage, Rate):
-            rates = stage.by(self._cfg, games)
+            numbers = rates(self._cfg, stage.by, list(games))
             for game in games:
-                game.rates[stage.name] = rates[game.id]
+                game.rates[stage.name] = numbers[game.id]
         elif isinstance(stage, Keep):
             keep_best(self._cfg, stage, games)
 
@@ -296,7 +297,7 @@ class SelfPlay:
                 matches.append((weights, [game for game in tried if game.id in known]))
             return matches
         for role in stage.roles:
-            mine = [game for game in games if stage.role_of(game) == role]
+            mine = [game for game in games if who_plays(self._cfg, stage, game) == role]
             matches.append((this.weights[role], mine))
         return matches
 

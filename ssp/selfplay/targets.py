@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
+from numbers import Real
 from typing import Any
 
 from ssp.base.episode import GIVEN, REPLAYED
@@ -22,6 +23,7 @@ from ssp.base.gamespec import Keep
 from ssp.base.played import ANSWERS, Game
 from ssp.base.seeds import generator
 from ssp.config.schema import Config, GameConfig
+from ssp.game.declaration import called, named
 
 RESAMPLED = ("resample", "resample_all")
 """Values of `game.batch` that ask about further targets."""
@@ -232,7 +234,11 @@ def keep_best(cfg: Config, stage: Keep, games: Sequence[Game]) -> None:
     for about in rows.values():
         competing = about
         if stage.among is not None:
-            competing = [game for game in about if stage.among(cfg, game)]
-        best = max(competing, key=lambda game: stage.best(cfg, game), default=None)
+            among = stage.among
+            competing = [
+                game for game in about if called(cfg, among, object, named(game), cfg, game)
+            ]
+        scores = [called(cfg, stage.best, Real, named(game), cfg, game) for game in competing]
+        best = competing[scores.index(max(scores))] if competing else None
         for game in competing:
             game.passed_over = game is not best
