@@ -113,8 +113,9 @@ class GameConfig:
 
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets,
     in at most `resample_attempts` extra proposer batches, until the share `resample_min_valid` of
-    the slots is valid; resample_all trains the rejected ones too. replay and replay_reset: earlier
-    questions of a pool of 4096; replay_reset empties the pool every ten rounds. `refill`: so many
+    the slots is valid; resample_all trains the rejected ones too. replay and its kinds: earlier
+    questions of a pool of 4096; replay_reset empties the pool every ten rounds; replay_learnable
+    draws by p (1 - p), p the last share of right attempts. `refill`: so many
     batches of each role are played at most for one that is trained, until `solver.batch` questions
     have attempts with two different rewards (1 = no refill)."""
 
@@ -122,7 +123,9 @@ class GameConfig:
     questions: Literal["proposer", "dataset", "bank"] = "proposer"
     proposals: Few = 1
     attempts: Positive = 6
-    batch: Literal["dummy", "resample", "resample_all", "replay", "replay_reset"] = "dummy"
+    batch: Literal[
+        "dummy", "resample", "resample_all", "replay", "replay_reset", "replay_learnable"
+    ] = "dummy"
     refill: Few = 1
     resample_attempts = 5
     resample_min_valid = 1.0

@@ -114,8 +114,9 @@ def refill_fills_groups(cfg: Config) -> None:
     rule = f"{refill} fills a batch that the {role} learns from"
     hold(learns, rule, f"{role}.policy=frozen", "leave game.refill out")
     rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"
-    step = "set game.batch=dummy, or leave game.refill out"
-    hold(cfg.game.batch == "dummy", rule, f"game.batch={cfg.game.batch}", step)
+    step = "set game.batch=dummy or a kind of replay, or leave game.refill out"
+    fits = not cfg.game.batch.startswith("resample")
+    hold(fits, rule, f"game.batch={cfg.game.batch}", step)
 
 
 def someone_learns(cfg: Config) -> None:

@@ -249,7 +249,9 @@ class SelfPlay:
     async def _try(self, this: Round) -> None:
         """Choose the games that go on, and play the stages after the choice. The newest version
         tries once more what a past version grades."""
-        chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
+        start = self._stages.incarnation
+        replayed = [game for game in this.refills if game.kind == REPLAYED]
+        chosen = self._batches.choose(this.number, this.games, start, replayed)
         newest = this.weights[self._spec.answerer]
         this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
         known = [game for game in chosen if game.kind == REPLAYED]

@@ -8,7 +8,9 @@ row. In the lineage of a checkpoint no batch of rows is handed out twice or skip
 Values of `game.batch`: with `dummy`, invalid slots stay empty (SSP pads them with prompts whose
 advantage is zero; an empty slot is the same gradient without the compute). With `resample`, the
 round asks about further targets until it has `enough`. With `replay`, earlier questions refill the
-empty slots. With `replay_reset`, the pool of these is also emptied every ten rounds."""
+empty slots. With `replay_reset`, the pool of these is also emptied every ten rounds. With
+`replay_learnable` a question is drawn the more likely, the more its last attempts differed: by
+p (1 - p) of its last win rate p, and never one that all or none of them solved."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from ssp.base.episode import GIVEN, REPLAYED
 from ssp.base.errors import InvariantError, hold
@@ -27,7 +31,7 @@ from ssp.game.declaration import called, named
 
 RESAMPLED = ("resample", "resample_all")
 """Values of `game.batch` that ask about further targets."""
-REPLAY = ("replay", "replay_reset")
+REPLAY = ("replay", "replay_reset", "replay_learnable")
 """Values of `game.batch` that use the pool."""
 REPLAY_SIZE = 4096  # questions that the pool holds
 NOTHING: Mapping[str, str] = {}
@@ -164,15 +168,21 @@ class Batches:
         valid = sum(game.valid for game in games)
         return valid >= int(self._size * self._cfg.resample_min_valid)
 
-    def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
+    def choose(
+        self,
+        round_: int,
+        games: Sequence[Game],
+        incarnation: int,
+        earlier: Sequence[Game] = (),
+    ) -> list[Game]:
         """Choose and mark up to `size` games that were not chosen yet, in id order: the valid ones,
-        then refills."""
+        then refills. `earlier`: what earlier batches of the round had beside `games`."""
         open_ = [game for game in games if game.valid and not (game.chosen or game.passed_over)]
         chosen = open_[: self._size]
         for game in chosen:
             game.chosen = True
         if self._cfg.batch in REPLAY:
-            chosen += self._refill(round_, chosen, incarnation)
+            chosen += self._refill(round_, chosen, incarnation, earlier)
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
@@ -207,14 +217,22 @@ class Batches:
         """The inverse of `state`."""
         self._pool = {(item["question"], item["target"]): Remembered(**item) for item in state}
 
-    def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
-        """Chosen games about drawn questions of the pool, for the slots that `chosen` leaves."""
-        taken = {(game.question, game.target) for game in chosen}
+    def _refill(
+        self,
+        round_: int,
+        chosen: Sequence[Game],
+        incarnation: int,
+        earlier: Sequence[Game],
+    ) -> list[Game]:
+        """Chosen games about drawn questions of the pool, for the slots that `chosen` leaves. No
+        question is asked twice in a round."""
+        taken = {(game.question, game.target) for game in (*chosen, *earlier)}
         pool = [item for key, item in self._pool.items() if key not in taken]
-        order = generator(self._seed, "replay", round_).permutation(len(pool))
-        picks = order[: self._size - len(chosen)]
+        first = len(earlier)
+        draw = generator(self._seed, "replay", round_, *([first] if first else []))
+        picks = self._drawn(draw, pool, self._size - len(chosen))
         games = []
-        for slot, pick in enumerate(sorted(picks.tolist())):
+        for slot, pick in enumerate(sorted(picks), start=first):
             item = pool[pick]
             id_ = f"r{round_:05d}x{slot:03d}-i{incarnation}"
             game = Game(id_, -1 - slot, item.target)
@@ -224,6 +242,19 @@ class Batches:
             game.valid = game.chosen = True
             games.append(game)
         return games
+
+    def _drawn(self, draw: np.random.Generator, pool: Sequence[Remembered], most: int) -> list[int]:
+        """Places in the pool of at most so many questions, each once."""
+        if self._cfg.batch != "replay_learnable":
+            anyone: list[int] = draw.permutation(len(pool))[:most].tolist()
+            return anyone
+        weights = np.array([item.win_rate * (1.0 - item.win_rate) for item in pool])
+        number = min(most, int(np.count_nonzero(weights)))
+        if number == 0:
+            return []
+        shares = weights / weights.sum()
+        drawn: list[int] = draw.choice(len(pool), number, replace=False, p=shares).tolist()
+        return drawn
 
 
 def keep_best(cfg: Config, stage: Keep, games: Sequence[Game]) -> None:
