@@ -117,7 +117,9 @@ class GameConfig:
     questions of a pool of 4096; replay_reset empties the pool every ten rounds; replay_learnable
     draws by p (1 - p), p the last share of right attempts. `refill`: so many
     batches of each role are played at most for one that is trained, until `solver.batch` questions
-    have attempts with two different rewards (1 = no refill)."""
+    have attempts with two different rewards (1 = no refill). `given`: this share of each batch's
+    questions comes from the file `data.questions`, and pays the solver alone (0 = none). `most_right`: of
+    rows with hops, those whose attempts are right more often are drawn less (1 = none)."""
 
     kind: str = ""
     questions: Literal["proposer", "dataset", "bank"] = "proposer"
@@ -127,6 +129,8 @@ class GameConfig:
         "dummy", "resample", "resample_all", "replay", "replay_reset", "replay_learnable"
     ] = "dummy"
     refill: Few = 1
+    given: Share = 0.0
+    most_right: Share = 1.0
     resample_attempts = 5
     resample_min_valid = 1.0
     replay_reset_every = 10

@@ -93,3 +93,16 @@ def who_learns_is_paid(cfg: Config, role: str) -> None:
     given = f"{role} in game.kind={cfg.game.kind}, with {role}.policy={cfg.block(role).policy}"
     step = f"give it a Pay, or set {role}.policy=frozen"
     hold(paid, "a role that learns is paid for a stage", given, step)
+
+
+def given_stand_among_asked(cfg: Config) -> None:
+    """A share of given questions stands among asked ones, and comes from a file."""
+    if cfg.game.given == 0:
+        return
+    share = f"game.given={cfg.game.given:g}"
+    rule = f"{share} is a share of given questions among those that a role asks"
+    step = "leave game.given out, or let a role ask"
+    hold(cfg.asks and cfg.game.questions == "proposer", rule, "all are given", step)
+    path = cfg.data.questions or "no data.questions"
+    step = "set data.questions to a question file, or leave game.given out"
+    hold(cfg.data.questions, f"{share} reads the file that data.questions names", path, step)

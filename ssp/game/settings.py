@@ -44,8 +44,8 @@ def questions_fill_batches(cfg: Config) -> None:
     asks = source == "proposer"
     rule = "data.questions is read where questions are given"
     both = f"data.questions={path} with game.questions=proposer"
-    step = "add game.questions=dataset, or leave data.questions out"
-    hold(not (asks and path), rule, both, step)
+    step = "add game.questions=dataset or game.given=0.05, or leave data.questions out"
+    hold(not (asks and path) or cfg.game.given > 0, rule, both, step)
     example = "world:train" if source == "dataset" else "runs/quickstart-001"
     rule = f"game.questions={source} plays what data.questions names"
     hold(asks or path, rule, "no data.questions", f"set it, for example data.questions={example}")

@@ -241,7 +241,7 @@ class SelfPlay:
         if self._spec.asking is None:
             return
         for again in range(1, self._batches.extra + 1):
-            if self._batches.enough(this.games):
+            if self._batches.enough(this.games, self._targets.given.number(this.number)):
                 break
             await self._gate.admit()
             await self._ask(this, again)
@@ -249,14 +249,15 @@ class SelfPlay:
     async def _try(self, this: Round) -> None:
         """Choose the games that go on, and play the stages after the choice. The newest version
         tries once more what a past version grades."""
-        start = self._stages.incarnation
-        replayed = [game for game in this.refills if game.kind == REPLAYED]
-        chosen = self._batches.choose(this.number, this.games, start, replayed)
+        number, start, earlier = this.number, self._stages.incarnation, this.unasked
+        given = self._targets.given.take(number, start, earlier)
+        chosen = self._batches.choose(number, this.games, start, earlier, given)
         newest = this.weights[self._spec.answerer]
         this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
         known = [game for game in chosen if game.kind == REPLAYED]
         known += [game for game in this.tried[0][1] if game.kind == TRIED]
-        await self._enter(this, known)
+        await self._enter(this, [*given, *known])
+        this.given += given
         this.refills += known
         going_on = [game for _, games in this.tried for game in games]
         for stage in self._spec.after:
@@ -323,6 +324,7 @@ class SelfPlay:
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
         self._batches.remember(this.number, this.played)
+        this.figures |= self._targets.saw(this.played)
         self._lineup.settled(this)
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
@@ -392,7 +394,6 @@ class SelfPlay:
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
         rows = []
         for game in games:
-            target = game.target or None
-            facts = {"target": target, "kind": game.kind, "number": game.number}
+            facts = {"target": game.target or None, "kind": game.kind, "number": game.number}
             rows.append({"id": game.id, **facts, **of_all})
         await self._ledger.create_games(rows)

@@ -76,6 +76,7 @@ class Report:
         counts = this.settled.counts
         played = [episode for game in this.played for episode in game.episodes]
         values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
+        values |= given_figures(this.given)
         values["game/groups"] = float(counts["groups"])
         values["game/refills"] = float(this.further)
         values["game/tokens"] = float(sum(p.tokens for p in played))
@@ -189,6 +190,17 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle 
     elif valid:
         searches = sum(game.proposal.searches for game in valid if game.proposal)
         values["game/hops_mean"] = searches / len(valid)
+    return values
+
+
+def given_figures(given: Sequence[Game]) -> Figures:
+    """Figures of the given questions among proposed ones; none without them."""
+    if not given:
+        return {}
+    values = {"game/given": float(len(given))}
+    rates = [game.win_rate for game in given if game.win_rate is not None]
+    if rates:
+        values["game/given_win_rate"] = fmean(rates)
     return values
 
 

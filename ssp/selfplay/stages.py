@@ -168,7 +168,8 @@ class Stages:
             if stage.of == self._spec.answers and game.greedy is not None:
                 episodes.append(game.greedy)
             known = [one for one in episodes if one.outcome is not Outcome.VOID]
-            if stage.by is None:
+            # The answers of a given question are known, whoever grades the others.
+            if stage.by is None or game.anchors:
                 ended += [(one, game) for one in known]
                 continue
             about = named(game)

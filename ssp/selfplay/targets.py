@@ -14,7 +14,7 @@ p (1 - p) of its last win rate p, and never one that all or none of them solved.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from numbers import Real
 from typing import Any
@@ -28,6 +28,9 @@ from ssp.base.played import ANSWERS, Game
 from ssp.base.seeds import generator
 from ssp.config.schema import Config, GameConfig
 from ssp.game.declaration import called, named
+from ssp.selfplay.mix import HopMix
+from ssp.selfplay.questions.mixed import GivenQuestions
+from ssp.selfplay.rows import TargetRow as TargetRow
 
 RESAMPLED = ("resample", "resample_all")
 """Values of `game.batch` that ask about further targets."""
@@ -37,24 +40,13 @@ REPLAY_SIZE = 4096  # questions that the pool holds
 NOTHING: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class TargetRow:
-    """One row: a target answer with further fields of the proposer's prompt (`hints`), or a
-    question with its answers and what a good answer has (`rubric`)."""
-
-    target: str
-    question: str = ""
-    golds: tuple[str, ...] = ()
-    hints: dict[str, str] = field(default_factory=dict)
-    rubric: str = ""
-
-
 class Targets:
     """Makes games from a fixed list of rows, a batch of games at a time.
 
     Each drawn row becomes `each` successive games. `mark`: a digest of the rows and of how they
     are asked; a cursor is valid for this mark alone. `beside`: the digests of other inputs that
-    the settings only name: corpora, start models, evaluation files."""
+    the settings only name: corpora, start models, evaluation files. `given`: questions that stand
+    among those which are asked about the rows. `most_right`: see `ssp.selfplay.mix`."""
 
     def __init__(
         self,
@@ -64,10 +56,13 @@ class Targets:
         mark: str = "",
         each: int = 1,
         beside: Mapping[str, str] = NOTHING,
+        given: GivenQuestions | None = None,
+        most_right: float = 1.0,
     ) -> None:
         hold(items, "a run needs at least one row to play", "an empty list", "check data.targets")
         if batch % each:
             raise InvariantError(f"a batch of {batch} games is no multiple of {each} a row")
+        self.given = given or GivenQuestions()
         self._items = list(items)
         self._beside = dict(beside)
         self._batch = batch
@@ -78,6 +73,14 @@ class Targets:
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
         self._orders: dict[int, list[int]] = {}
+        hops = {item.hints.get("searches", "") for item in items}
+        self._mix = HopMix(most_right, hops, seed)
+        self._drawn: dict[int, list[int]] = {}  # the rows of batches, where rows are passed over
+        self._at = 0  # the first row that no batch came to
+
+    def saw(self, games: Sequence[Game]) -> dict[str, float]:
+        """Hear of the games of a settled round; called in the order of rounds. Its figures."""
+        return self._mix.saw(games)
 
     def take(self, round_: int, incarnation: int) -> list[Game]:
         """Take the next batch of games for round `round_`; a round may take several."""
@@ -87,7 +90,7 @@ class Targets:
         batch = self._open.pop(0)
         self._taken.setdefault(round_, []).append(batch)
         games = []
-        for number in range(batch * self._batch, (batch + 1) * self._batch):
+        for number in self._numbers(batch):
             item = self.item(number)
             id_ = f"g{number:07d}-i{incarnation}"
             game = Game(id_, number, item.target, item.hints)
@@ -107,10 +110,14 @@ class Targets:
         self._taken = {later: batches for later, batches in self._taken.items() if later > round_}
         left = sorted([*self._open, *chain.from_iterable(self._taken.values())])
         end = self._next
-        while left and left[-1] == end - 1:
+        more: dict[str, Any] = {"beside": self._beside} if self._beside else {}
+        if self._mix.acts:
+            self._drawn = {batch: rows for batch, rows in self._drawn.items() if batch in left}
+            drawn = {str(batch): rows for batch, rows in self._drawn.items()}
+            more |= {"mix": self._mix.state(), "drawn": drawn, "at": self._at}
+        while left and left[-1] == end - 1 and not self._mix.acts:
             end = left.pop()
-        beside = {"beside": self._beside} if self._beside else {}
-        return {"next": end, "open": left, "mark": self._mark, **beside}
+        return {"next": end, "open": left, "mark": self._mark, **more}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a cursor that `state` made. InputError for a cursor of other rows, or of a run
@@ -127,6 +134,29 @@ class Targets:
         self._next = state["next"]
         self._open = list(state["open"])
         self._taken.clear()
+        self._drawn = {int(batch): rows for batch, rows in state.get("drawn", {}).items()}
+        self._at = state.get("at", 0)
+        self._mix.restore(state.get("mix", {}))
+
+    def _numbers(self, batch: int) -> list[int]:
+        """The numbers of a batch's games."""
+        size = self._batch // self._each
+        rows: Sequence[int] = range(batch * size, (batch + 1) * size)
+        if self._mix.acts:
+            if batch not in self._drawn:
+                self._drawn[batch] = self._draw(size)
+            rows = self._drawn[batch]
+        return [row * self._each + place for row in rows for place in range(self._each)]
+
+    def _draw(self, size: int) -> list[int]:
+        """The next rows that are not passed over."""
+        rows: list[int] = []
+        while len(rows) < size:
+            hop = self.item(self._at * self._each).hints.get("searches", "")
+            if self._mix.takes(self._at, hop):
+                rows.append(self._at)
+            self._at += 1
+        return rows
 
     def item(self, number: int) -> TargetRow:
         """The row that game `number` plays."""
@@ -163,9 +193,9 @@ class Batches:
         """Further proposer batches that a round may ask for."""
         return self._cfg.resample_attempts if self._cfg.batch in RESAMPLED else 0
 
-    def enough(self, games: Sequence[Game]) -> bool:
-        """Whether enough proposals are valid to ask for no further ones."""
-        valid = sum(game.valid for game in games)
+    def enough(self, games: Sequence[Game], given: int = 0) -> bool:
+        """Whether enough proposals are valid to ask for no further ones, beside given questions."""
+        valid = given + sum(game.valid for game in games)
         return valid >= int(self._size * self._cfg.resample_min_valid)
 
     def choose(
@@ -174,15 +204,17 @@ class Batches:
         games: Sequence[Game],
         incarnation: int,
         earlier: Sequence[Game] = (),
+        given: Sequence[Game] = (),
     ) -> list[Game]:
-        """Choose and mark up to `size` games that were not chosen yet, in id order: the valid ones,
-        then refills. `earlier`: what earlier batches of the round had beside `games`."""
+        """Choose and mark up to `size` games that were not chosen yet, in id order: the `given`
+        questions of the batch, the valid ones, then refills. `earlier`: what earlier batches of the
+        round had beside `games`."""
         open_ = [game for game in games if game.valid and not (game.chosen or game.passed_over)]
-        chosen = open_[: self._size]
+        chosen = [*given, *open_[: self._size - len(given)]]
         for game in chosen:
             game.chosen = True
         if self._cfg.batch in REPLAY:
-            chosen += self._refill(round_, chosen, incarnation, earlier)
+            chosen += self._refill(round_, chosen, incarnation, [*earlier, *given])
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:

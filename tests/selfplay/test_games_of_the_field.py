@@ -19,8 +19,9 @@ from ssp.game.rewards import difficulty
 from ssp.learning.algorithms.estimators import Hrpo
 from ssp.learning.scored import Credit, Scored
 from ssp.selfplay import documents
+from ssp.selfplay.questions.mixed import GivenQuestions
 from ssp.selfplay.settings import load
-from ssp.selfplay.targets import TargetRow
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import build
 
 GAMES = Path(__file__).parent / "games"
@@ -193,6 +194,21 @@ def test_r_zero_takes_the_majority_for_right_and_asks_about_nothing(tmp_path: Pa
         valid = game["verdict"] == "valid"
         assert row["reward"] == pytest.approx(difficulty.uncertainty(game["win_rate"]) - mine if valid else -1.0 - mine)
     assert r_zero.LEAST < r_zero.MOST
+
+
+@pytest.mark.covers("GA-02")
+def test_a_given_question_among_those_of_r_zero_has_its_own_answer(tmp_path: Path) -> None:
+    """Whatever most attempts agree on (R-Few, arXiv 2512.02472)."""
+    cfg = configured("R_ZERO", challenger__batch=8, solver__batch=6, game__given=0.34, data__questions="world:train")
+    rows = [TargetRow("zz", "seat ?", ("zz",))]
+    stage = Field(cfg, tmp_path / "run")
+    given = GivenQuestions(rows, cfg.game.given, 6, cfg.seed)
+    made = stage.targets
+    stage.targets = lambda: Targets(stage.items(), 8, cfg.seed, given=given)  # type: ignore[method-assign]
+    assert made().given.number(0) == 0
+    stage.whole()
+    games = stage.rows("SELECT * FROM games WHERE kind = 'given'")
+    assert len(games) == 3 and {game["target"] for game in games} == {"zz"} and {g["win_rate"] for g in games} == {0.0}
 
 
 @pytest.mark.covers("GA-04")

@@ -82,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     game.agents_play,
     *learning.RULES,
     declaration.who_learns_is_paid,
+    declaration.given_stand_among_asked,
     game.rows_are_those_of_the_game,
     game.questions_fill_batches,
     game.worlds_are_here,
