@@ -38,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     # Here, because --help needs none of it.
     from ssp.selfplay.workers import build
     from ssp.views.replay import priced
+    from ssp.views.replay.record import Records
+    from ssp.views.replay.round import repriced
 
     recorded = find(args.episode)
     folder = recorded.run
@@ -63,6 +65,11 @@ def main(argv: Sequence[str]) -> int:
         return 0
 
     results = priced.check(episode, cfg, tokenizer, recorded.entry, recorded.game)
+    if recorded.game and not priced.paid_alone(cfg, recorded.entry):
+        # The game prices it by others: the whole round is settled again.
+        records = Records(folder, args.trust_code)
+        entry = recorded.entry
+        results = [*results[:-1], *repriced(records.reader, records.cfg, records.targets, entry)]
     for result in results:
         console.print(transcript.comparison(result))
     return 0 if all(result.same for result in results) else 1

@@ -13,8 +13,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Outcome, Verdict
-from ssp.base.errors import InputError, hold
+from ssp.base.episode import Episode, Grade, Outcome, Verdict
+from ssp.base.errors import hold, holding
 from ssp.base.played import ANSWERS, ASKS, Brief, Game, Subject
 
 SLOT, ROW, BATCH = "slot", "row", "batch"
@@ -92,22 +92,20 @@ class Play:
     closed: bool = False
 
     def episodes(self, cfg: object) -> int:
-        """How many episodes each game has here."""
+        """How many episodes each game has here. InputError where `times` names no number."""
         if isinstance(self.times, int):
             return self.times
-        times: int = attrgetter(self.times)(cfg)
-        return times
+        rule = f"times of the stage {self.name} is a number, or the key of a setting that is one"
+        step = "correct the declaration, for example times='game.attempts'"
+        with holding(AttributeError, rule, self.times, step):
+            times = attrgetter(self.times)(cfg)
+        hold(isinstance(times, int) and times > 0, rule, f"{self.times}: {times}", step)
+        return int(times)
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles that play here."""
         return (self.by,) if isinstance(self.by, str) else self.by
-
-    def role_of(self, game: Game) -> str:
-        """Who plays this game."""
-        if self.choose is not None:
-            return self.choose(game)
-        return self.roles[0]
 
 
 @dataclass(frozen=True)
@@ -295,53 +293,3 @@ class GameSpec:
                 return role in phase.learns
             at -= phase.steps
         return False
-
-
-def check(spec: object, place: str) -> GameSpec:
-    """`spec`, when it is a game that can be run. InputError names what is wrong with the
-    declaration at `place`."""
-    if not isinstance(spec, GameSpec):
-        found = f"{place}: {type(spec).__name__}"
-        raise InputError("a game is a GameSpec", found, "write GAME = GameSpec(...) there")
-    names = [stage.name for stage in spec.stages]
-    plays = [stage for stage in spec.stages if isinstance(stage, Play)]
-    known = {stage.name for stage in plays}
-    paid = {pay.stage for pays in spec.pay.values() for pay in pays}
-    chosen = [stage for stage in spec.stages if isinstance(stage, Choose)]
-    rules = {
-        "each stage of a game has a name of its own": len(set(names)) == len(names),
-        "each role of a game is a word": all(role.isidentifier() for role in spec.roles),
-        "each role of a game is named once": len(set(spec.roles)) == len(spec.roles),
-        "who plays in a game is one of its roles": all(
-            role in spec.roles for play in plays for role in play.roles
-        ),
-        "each role of a game plays in one stage at least": all(
-            any(role in play.roles for play in plays) for role in spec.roles
-        ),
-        "a game has one Choose": len(chosen) == 1,
-        "the stage that asks has one episode a game": not spec.asks
-        or all(play.times == 1 for play in plays if play.name == spec.asks),
-        "one role asks, and one answers": all(
-            len(play.roles) == 1 for play in plays if spec.side(play.name)
-        ),
-        "a prompt is proposer, solver, or one of the game's prompts": all(
-            play.prompt in (PROPOSER, SOLVER, *spec.prompts) for play in plays
-        ),
-        "a game is paid by its stages": paid <= known and set(spec.pay) <= set(spec.roles),
-        "answers and asks name stages that are played": spec.answers in known
-        and (spec.asks in known or not spec.asks),
-        "an evaluation is of the role that answers": not spec.exam
-        or (spec.exam in known and spec.examining.roles == spec.answering.roles),
-        "what is graded is a stage that is played": all(
-            stage.of in known for stage in spec.stages if isinstance(stage, Grading)
-        ),
-        "what is checked is what the stage of `asks` handed in": all(
-            stage.of == spec.asks for stage in spec.stages if isinstance(stage, Check)
-        ),
-        "rows are targets, questions, documents or nothing": spec.rows in ROWS,
-        "a number of hops is asked for where rows are documents": not spec.hops
-        or (spec.rows == DOCUMENTS and min(spec.hops) >= 0 < sum(spec.hops)),
-    }
-    for rule, holds in rules.items():
-        hold(holds, rule, place, "correct the declaration")
-    return spec

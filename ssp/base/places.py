@@ -10,14 +10,17 @@ import hashlib
 import importlib
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import Fault, InputError, hold
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
+
+T = TypeVar("T")
 
 
 def is_own(value: str) -> bool:
@@ -88,3 +91,16 @@ def module_of(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def outcome(rule: str, about: str, step: str, compute: Callable[[], T]) -> T:
+    """What a user's function gives. A Fault and an InputError pass; any other exception becomes an
+    InputError by `rule`, which says after `about` what was raised and where."""
+    try:
+        return compute()
+    except (Fault, InputError):
+        raise
+    except Exception as error:  # whatever a user's function raises
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raised = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+        raise InputError(rule, f"{about}{raised}", step) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ssp.base.episode import PROPOSED, Episode, Grade, Outcome, State
+from ssp.base.episode import GIVEN, PROPOSED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 
 ASKS, ANSWERS = "asks", "answers"
@@ -117,8 +117,9 @@ class Brief:
 class Game:
     """What is played about one row: a question, a verdict on it, and attempts at it.
 
-    `number` counts the rows of a run; it is negative for a replayed question, which nobody wrote in
-    this round. `hints`: what the asking prompt may tell beside the target. `golds`: all right
+    `number` counts the rows of a run; it is negative for a question that nobody wrote in this round:
+    a replayed one, and a given one among proposed ones. `hints`: what the asking prompt may tell
+    beside the target. `golds`: all right
     answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `greedy`: the
     attempt that is only a baseline. `others`: the episodes of further stages, by stage. `rates`:
     numbers that stages gave the game, by stage. `grades`: by episode id. `tried_by`: the version of
@@ -152,6 +153,11 @@ class Game:
     rates: dict[str, float] = field(default_factory=dict)
     passed_over: bool = False
     source: str = ""
+
+    @property
+    def anchors(self) -> bool:
+        """Whether a given question stands among proposed ones."""
+        return self.kind == GIVEN and self.number < 0
 
     @property
     def refused(self) -> bool:

@@ -115,16 +115,23 @@ class GameConfig:
     questions. dummy: nothing. resample: further targets, in at most `resample_attempts` extra
     proposer batches, until the share `resample_min_valid` of the slots is valid. resample_all: the
     same, and rejected ones are trained too. replay: earlier questions of a pool of 4096.
-    replay_reset: the same, and the pool is emptied every ten rounds. `refill`: batches of each role
-    that are played at most for one that is trained, until `solver.batch` questions have attempts
-    with two different rewards (1 = no refill)."""
+    replay_reset: the same, and the pool is emptied every ten rounds. replay_learnable: the same,
+    drawn by p (1 - p), p the last share of right attempts. `refill`: batches of each role that are
+    played at most for one that is trained, until `solver.batch` questions have attempts with two
+    different rewards (1 = no refill). `given`: share of each batch's questions that comes from the
+    file `data.questions` and pays the solver alone (0 = none). `most_right`: rows with hops whose
+    attempts are right more often are drawn less (1 = none)."""
 
     kind: str = ""
     questions: Literal["proposer", "dataset", "bank"] = "proposer"
     proposals: Few = 1
     attempts: Positive = 6
-    batch: Literal["dummy", "resample", "resample_all", "replay", "replay_reset"] = "dummy"
+    batch: Literal[
+        "dummy", "resample", "resample_all", "replay", "replay_reset", "replay_learnable"
+    ] = "dummy"
     refill: Few = 1
+    given: Share = 0.0
+    most_right: Share = 1.0
     resample_attempts = 5
     resample_min_valid = 1.0
     replay_reset_every = 10

@@ -25,8 +25,8 @@ class DataConfig:
     `corpus`: what is searched. `targets`: answers that the proposer asks about. `documents`: a
     corpus whose passages a game asks about ("" = those of `corpus`). `questions`: for
     game.questions=dataset a question file; for bank a run folder whose accepted questions are asked
-    again, or an export of them by `ssp bank`. `eval`: evaluation sets. The first one is asked
-    during the run, all of them at the end."""
+    again, or an export of them by `ssp bank`; for game.given a question file. `eval`:
+    evaluation sets. The first one is asked during the run, all of them at the end."""
 
     corpus: str = "world:train"
     targets: str = "world:train"

@@ -4,7 +4,6 @@ batch, how long an episode is, and what is checked, judged and paid."""
 from collections.abc import Iterator
 from pathlib import Path
 
-from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold, refuse
 from ssp.base.extras import require
 from ssp.base.gamespec import QUESTIONS
@@ -45,8 +44,8 @@ def questions_fill_batches(cfg: Config) -> None:
     asks = source == "proposer"
     rule = "data.questions is read where questions are given"
     both = f"data.questions={path} with game.questions=proposer"
-    step = "add game.questions=dataset, or leave data.questions out"
-    hold(not (asks and path), rule, both, step)
+    step = "add game.questions=dataset or game.given=0.05, or leave data.questions out"
+    hold(not (asks and path) or cfg.game.given > 0, rule, both, step)
     example = "world:train" if source == "dataset" else "runs/quickstart-001"
     rule = f"game.questions={source} plays what data.questions names"
     hold(asks or path, rule, "no data.questions", f"set it, for example data.questions={example}")
@@ -102,14 +101,6 @@ def worlds_are_here(cfg: Config) -> None:
             require(OF_EXTRAS[path], path)
 
 
-def traces_fit_the_game(cfg: Config) -> None:
-    """A warm start teaches what its traces hold: a proposer, a solver and a verifier."""
-    rule = "warmup.data has traces of a proposer and of a solver"
-    roles = f"the roles of game.kind={cfg.game.kind} are {', '.join(cfg.roles)}"
-    step = "leave warmup.data out, and name a taught policy by defaults.model"
-    hold(not cfg.warmup.data or SOLVER in cfg.roles, rule, roles, step)
-
-
 def refill_fills_groups(cfg: Config) -> None:
     """Refill counts groups that teach something, and nothing else fills the same slots."""
     needy = [role for role in cfg.roles if cfg.block(role).min_groups]
@@ -124,8 +115,9 @@ def refill_fills_groups(cfg: Config) -> None:
     rule = f"{refill} fills a batch that the {role} learns from"
     hold(learns, rule, f"{role}.policy=frozen", "leave game.refill out")
     rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"
-    step = "set game.batch=dummy, or leave game.refill out"
-    hold(cfg.game.batch == "dummy", rule, f"game.batch={cfg.game.batch}", step)
+    step = "set game.batch=dummy or a kind of replay, or leave game.refill out"
+    fits = not cfg.game.batch.startswith("resample")
+    hold(fits, rule, f"game.batch={cfg.game.batch}", step)
 
 
 def someone_learns(cfg: Config) -> None:

@@ -4,7 +4,8 @@ setting that another one only makes idle mostly passes."""
 from collections.abc import Iterator
 from dataclasses import fields
 
-from ssp.base.errors import InputError, refuse
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError, hold, refuse
 from ssp.config import own
 from ssp.config.crews import bound
 from ssp.config.role import LearnerConfig, RoleConfig
@@ -34,6 +35,14 @@ def own_code_is_there(cfg: Config, role: str) -> None:
         losses.get(block.loss)
 
 
+def traces_fit_the_game(cfg: Config) -> None:
+    """A warm start teaches what its traces hold: a proposer, a solver and a verifier."""
+    rule = "warmup.data has traces of a proposer and of a solver"
+    roles = f"the roles of game.kind={cfg.game.kind} are {', '.join(cfg.roles)}"
+    step = "leave warmup.data out, and name a taught policy by defaults.model"
+    hold(not cfg.warmup.data or SOLVER in cfg.roles, rule, roles, step)
+
+
 def settings_fit(cfg: Config) -> None:
     """Every check of this file. InputError, or Refusals where several are broken."""
     checks: list[Check] = []
@@ -47,7 +56,7 @@ def settings_fit(cfg: Config) -> None:
     refuse(list(errors.values()))
 
 
-RULES: tuple[Rule, ...] = (own_code_is_there, settings_fit)
+RULES: tuple[Rule, ...] = (own_code_is_there, traces_fit_the_game, settings_fit)
 
 
 def _trusted(loss: str) -> bool:

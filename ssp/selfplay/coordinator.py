@@ -18,6 +18,7 @@ from ssp.base.gamespec import Check, Grading, Keep, Play, Rate, Stage
 from ssp.base.played import Game
 from ssp.config.crews import bound, learners, queue_budget
 from ssp.config.schema import Config
+from ssp.game.declaration import is_played, rates, who_plays
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.credit import Credits
@@ -240,7 +241,7 @@ class SelfPlay:
         if self._spec.asking is None:
             return
         for again in range(1, self._batches.extra + 1):
-            if self._batches.enough(this.games):
+            if self._batches.enough(this.games, self._targets.given.number(this.number)):
                 break
             await self._gate.admit()
             await self._ask(this, again)
@@ -248,12 +249,15 @@ class SelfPlay:
     async def _try(self, this: Round) -> None:
         """Choose the games that go on, and play the stages after the choice. The newest version
         tries once more what a past version grades."""
-        chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
+        number, start, earlier = this.number, self._stages.incarnation, this.unasked
+        given = self._targets.given.take(number, start, earlier)
+        chosen = self._batches.choose(number, this.games, start, earlier, given)
         newest = this.weights[self._spec.answerer]
         this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
         known = [game for game in chosen if game.kind == REPLAYED]
         known += [game for game in this.tried[0][1] if game.kind == TRIED]
-        await self._enter(this, known)
+        await self._enter(this, [*given, *known])
+        this.given += given
         this.refills += known
         going_on = [game for _, games in this.tried for game in games]
         for stage in self._spec.after:
@@ -266,7 +270,7 @@ class SelfPlay:
         if isinstance(stage, Play):
             for role in stage.roles:
                 await self._enter_weights(this, role)
-            going_on = [game for game in games if stage.when is None or stage.when(game)]
+            going_on = [game for game in games if is_played(self._cfg, stage, game)]
             for weights, mine in self._players(stage, this, going_on):
                 await self._stages.play(stage, this.number, mine, weights, this.clock, again)
         elif isinstance(stage, Check):
@@ -278,9 +282,9 @@ class SelfPlay:
         elif isinstance(stage, Grading):
             await self._stages.grade(stage, games, this.clock)
         elif isinstance(stage, Rate):
-            rates = stage.by(self._cfg, games)
+            numbers = rates(self._cfg, stage.by, list(games))
             for game in games:
-                game.rates[stage.name] = rates[game.id]
+                game.rates[stage.name] = numbers[game.id]
         elif isinstance(stage, Keep):
             keep_best(self._cfg, stage, games)
 
@@ -297,7 +301,7 @@ class SelfPlay:
                 matches.append((weights, [game for game in tried if game.id in known]))
             return matches
         for role in stage.roles:
-            mine = [game for game in games if stage.role_of(game) == role]
+            mine = [game for game in games if who_plays(self._cfg, stage, game) == role]
             matches.append((this.weights[role], mine))
         return matches
 
@@ -321,6 +325,7 @@ class SelfPlay:
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
         self._batches.remember(this.number, this.played)
+        this.figures |= self._targets.saw(this.played)
         self._lineup.settled(this)
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
@@ -390,7 +395,6 @@ class SelfPlay:
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
         rows = []
         for game in games:
-            target = game.target or None
-            facts = {"target": target, "kind": game.kind, "number": game.number}
+            facts = {"target": game.target or None, "kind": game.kind, "number": game.number}
             rows.append({"id": game.id, **facts, **of_all})
         await self._ledger.create_games(rows)

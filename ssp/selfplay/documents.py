@@ -14,7 +14,7 @@ from ssp.game import corpora
 from ssp.game.world import files
 from ssp.search.documents import MappedDocuments
 from ssp.search.index import store
-from ssp.selfplay.targets import TargetRow
+from ssp.selfplay.rows import TargetRow
 
 MOST = 65_536
 """Passages that a run asks about at most; from a larger corpus they are drawn."""

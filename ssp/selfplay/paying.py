@@ -9,6 +9,7 @@ from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import BATCH, ROW, SLOT, GameSpec, Payer, Payment, Play
 from ssp.base.played import ASKS, Brief, Game
 from ssp.config.schema import Config
+from ssp.game.declaration import called, named, payment
 from ssp.learning.scored import Scored
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.settled import Settled
@@ -56,7 +57,7 @@ class Paying:
         """Settle each episode: its row, and what the learner of its role gets."""
         for game in games:
             if self._answers and game.greedy is not None:
-                paid = self._pays(self._cfg, game, game.greedy)
+                paid = payment(self._cfg, self._pays, game, game.greedy)
                 state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
                 self._settled.add(game.greedy, state, paid, None, {})
         episodes = self.priced(games)
@@ -76,7 +77,7 @@ class Paying:
         for game in games:
             frozen = game.frozen != "" and game.frozen == side
             for brief in self._spec.episodes(game, self._play.name):
-                paid = self._pays(self._cfg, game, brief)
+                paid = payment(self._cfg, self._pays, game, brief)
                 episodes.append(Priced(game, brief, paid, frozen))
         self._score([one for one in episodes if not one.frozen])
         return episodes
@@ -100,7 +101,9 @@ class Paying:
         for one in episodes:
             game = one.game
             version = newest if game.tried_by < 0 else game.tried_by
-            role = self._spec.answerer if graded_by is None else graded_by(game)
+            role = self._spec.answerer
+            if graded_by is not None:
+                role = called(self._cfg, graded_by, str, named(game), game)
             kind = (game.hints.get("searches", ""), f"{role}:{version}")
             kinds.append(kind)
             if not one.paid.spare:
@@ -152,7 +155,7 @@ class Paying:
         estimator must hear that the baseline is lacking."""
         if not self._answers or game.greedy is None:
             return None
-        reward = self._pays(self._cfg, game, game.greedy).reward
+        reward = payment(self._cfg, self._pays, game, game.greedy).reward
         return math.nan if reward is None else reward
 
     def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:

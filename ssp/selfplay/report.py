@@ -88,6 +88,7 @@ class Report:
         counts = this.settled.counts
         played = [episode for game in this.played for episode in game.episodes]
         values = {**game_figures(this.games, this.refills), **this.figures, **self._audit(this)}
+        values |= given_figures(this.given)
         self._classes.asked(this.step, values)
         values["game/groups"] = float(counts["groups"])
         values["game/refills"] = float(this.further)
@@ -211,6 +212,17 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game]) -> Figures:
     if valid:
         searches = sum(game.proposal.searches for game in valid if game.proposal)
         values["game/hops_mean"] = searches / len(valid)
+    return values
+
+
+def given_figures(given: Sequence[Game]) -> Figures:
+    """Figures of the given questions among proposed ones; none without them."""
+    if not given:
+        return {}
+    values = {"game/given": float(len(given))}
+    rates = [game.win_rate for game in given if game.win_rate is not None]
+    if rates:
+        values["game/given_win_rate"] = fmean(rates)
     return values
 
 

@@ -23,7 +23,9 @@ from ssp.search.router import NO_CORPUS
 from ssp.selfplay import documents
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.files import given
-from ssp.selfplay.targets import TargetRow, Targets
+from ssp.selfplay.questions.mixed import GivenQuestions
+from ssp.selfplay.rows import TargetRow
+from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build, lessons, verifier
 
 
@@ -32,7 +34,8 @@ class Scene:
     """The checked data of a run.
 
     `cfg` names every data file by its absolute path, as workers may have another working folder.
-    `oracle`: the world that questions are about, in that world's words. `beside`: see `Targets`."""
+    `oracle`: the world that questions are about, in that world's words. `beside`: see `Targets`.
+    `given`: questions that stand among those which the roles ask."""
 
     cfg: Config
     items: list[TargetRow]
@@ -40,6 +43,7 @@ class Scene:
     oracle: Oracle | None
     models: dict[str, Path]
     beside: dict[str, str]
+    given: list[TargetRow]
 
     def targets(self) -> Targets:
         """The rows in the run's order, in batches of who asks, or of who answers where questions
@@ -47,12 +51,16 @@ class Scene:
         cfg = self.cfg
         block = cfg.block(cfg.spec.asker or cfg.spec.answerer)
         mark = _sha256((self.items, protocols.get(cfg.protocol)))
-        return Targets(self.items, block.batch, cfg.seed, mark, cfg.game.proposals, self.beside)
+        size = cfg.block(cfg.spec.answerer).batch
+        given = GivenQuestions(self.given, cfg.game.given, size, cfg.seed)
+        rows = self.items, block.batch, cfg.seed, mark, cfg.game.proposals, self.beside
+        return Targets(*rows, given, cfg.game.most_right)
 
     def warnings(self) -> list[str]:
         """A line for each evaluation set that asks trained questions, whatever its file is
         called."""
-        trained = {normalise(item.question) for item in self.items if item.question}
+        rows = [*self.items, *self.given]
+        trained = {normalise(item.question) for item in rows if item.question}
         lines: list[str] = []
         for one in self.sets:
             shared = sum(normalise(asked.question) in trained for asked in one.questions)
@@ -79,6 +87,12 @@ def read_scene(cfg: Config) -> Scene:
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
+    hops = {item.hints.get("searches", "none") for item in items}
+    rule = (
+        f"game.most_right={cfg.game.most_right:g} is for rows that ask for several numbers of hops"
+    )
+    step = "add search_turns to the targets, or leave game.most_right out"
+    hold(cfg.game.most_right == 1 or len(hops) > 1, rule, ", ".join(hops), step)
     corpora.check(cfg)
     sets = []
     for item in cfg.data.eval:
@@ -90,12 +104,14 @@ def read_scene(cfg: Config) -> Scene:
         hold(told, rule, cfg.eval.by, "name one that they have, or leave it empty")
     verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
+    added = _given_rows(cfg) if cfg.game.given > 0 else []
     shown = [item.question or item.target or item.hints.get("document", "") for item in items]
+    shown += [row.question for row in added]
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), shown)
-    return Scene(cfg, items, sets, oracle, models, _beside(cfg, models))
+    return Scene(cfg, items, sets, oracle, models, _beside(cfg, models), added)
 
 
 def _sha256(facts: object) -> str:
@@ -115,6 +131,8 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
             digests[f"data.eval.{item.name}.corpus"] = of_corpus[places[item.corpus]]
     if cfg.judge.scores and cfg.judge.format != "score":
         digests["judge.format"] = digest(Path(cfg.judge.format))
+    if cfg.game.given > 0:
+        digests["data.questions"] = digest(Path(cfg.data.questions))
     if cfg.referee.model:
         digests["referee.model"] = _sha256(models.digests(verifier.folder(cfg, Path())))
     of_model = {folder: _sha256(models.digests(folder)) for folder in set(folders.values())}
@@ -131,10 +149,7 @@ def read_items(cfg: Config) -> list[TargetRow]:
     without a question."""
     items: list[TargetRow] = []
     if cfg.spec.rows == QUESTIONS:
-        for asked in given(cfg):
-            golds = tuple(asked.answers)
-            items.append(TargetRow(golds[0], asked.question, golds, rubric=asked.rubric))
-        return items
+        return _given_rows(cfg)
     if cfg.spec.rows == DOCUMENTS:
         return documents.read(cfg)
     if cfg.spec.rows == NOTHING:
@@ -148,6 +163,15 @@ def read_items(cfg: Config) -> list[TargetRow]:
         rule = "counted evidence needs rows that ask for searches"
         hold(says, rule, "none", "add search_turns, or use referee.evidence=quoted")
     return items
+
+
+def _given_rows(cfg: Config) -> list[TargetRow]:
+    """The questions that a run is given."""
+    rows = []
+    for asked in given(cfg):
+        golds = tuple(asked.answers)
+        rows.append(TargetRow(golds[0], asked.question, golds, rubric=asked.rubric))
+    return rows
 
 
 def concrete(cfg: Config) -> Config:
@@ -169,6 +193,8 @@ def concrete(cfg: Config) -> Config:
     for role in cfg.roles:
         if lessons.rehearses(cfg, role):
             cfg.block(role).rehearsal.data = str(lessons.place(cfg, role))
+    if cfg.game.given > 0:
+        cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
         item.corpus = item.corpus if item.corpus == NO_CORPUS else _file(cfg, "corpus", item.corpus)

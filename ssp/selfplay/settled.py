@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ssp.base.episode import Outcome, State
+from ssp.base.episode import REPLAYED, Outcome, State
 from ssp.base.gamespec import Payment
 from ssp.base.played import Brief, Game, Ref
 from ssp.base.tokenlog import BYTES_A_TOKEN
@@ -100,7 +100,8 @@ class Settled:
 class Round:
     """One round of play.
 
-    `games`: about rows of the data. `refills`: about questions that were asked before. `weights`:
+    `games`: about rows of the data. `given`: given questions among them. `refills`: about questions
+    that were asked before. `weights`:
     the newest of each role that has begun to play. `asked_by`: the version that writes the
     questions, None where they are given. `tried`: who tries which questions of the newest batch.
     `further`: batches after the first. The curriculum adds `figures` to a `settled` round."""
@@ -108,6 +109,7 @@ class Round:
     number: int
     clock: Clock
     games: list[Game] = field(default_factory=list)
+    given: list[Game] = field(default_factory=list)
     refills: list[Game] = field(default_factory=list)
     weights: dict[str, Published] = field(default_factory=dict)
     asked_by: int | None = None
@@ -123,5 +125,10 @@ class Round:
 
     @property
     def played(self) -> list[Game]:
-        """All games of the round."""
-        return [*self.games, *self.refills]
+        """All games of the round; given questions first, which no others crowd out of a batch."""
+        return [*self.given, *self.games, *self.refills]
+
+    @property
+    def unasked(self) -> list[Game]:
+        """The games about questions that nobody wrote in this round: given and replayed ones."""
+        return [*self.given, *(game for game in self.refills if game.kind == REPLAYED)]

@@ -23,12 +23,13 @@ from ssp.base.episode import (
     Verdict,
 )
 from ssp.base.errors import Fault, SspError
-from ssp.base.gamespec import Check, Grading, Play
+from ssp.base.gamespec import Check, Grading, Marking, Play
 from ssp.base.played import Block, Brief, Game, Subject
 from ssp.base.seeds import derive
 from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.game.corpora import TRAIN
+from ssp.game.declaration import called, fields, named, who_plays
 from ssp.game.judge import Item
 from ssp.learning import algorithms
 from ssp.search.router import NO_CORPUS
@@ -78,7 +79,7 @@ class Stages:
         the further batch in the round."""
         if not games:
             return
-        role = stage.role_of(games[0])
+        role = who_plays(self._cfg, stage, games[0])
         asks = stage.name == self._spec.asks
         answers = stage.name == self._spec.answers
         times = stage.episodes(self._cfg)
@@ -167,10 +168,12 @@ class Stages:
             if stage.of == self._spec.answers and game.greedy is not None:
                 episodes.append(game.greedy)
             known = [one for one in episodes if one.outcome is not Outcome.VOID]
-            if stage.by is None:
+            # The answers of a given question are known, whoever grades the others.
+            if stage.by is None or game.anchors:
                 ended += [(one, game) for one in known]
                 continue
-            marking = stage.by(self._cfg, game, known)
+            about = named(game)
+            marking = called(self._cfg, stage.by, Marking, about, self._cfg, game, known)
             game.target = marking.label
             game.grades |= marking.grades
 
@@ -240,7 +243,7 @@ class Stages:
             role=role,
             attempt=number,
             seed=seed,
-            fields=dict(stage.fields(game, number)),
+            fields=fields(self._cfg, stage, game, number),
             corpus=NO_CORPUS if stage.closed else TRAIN,
             prompt=stage.prompt,
         )

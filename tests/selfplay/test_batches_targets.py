@@ -76,6 +76,28 @@ def test_a_question_that_is_asked_again_is_the_newest() -> None:
     assert [(item["question"], item["win_rate"]) for item in batch.state()] == [("q1 seat ?", 0.5), ("q0 seat ?", 0.25)]
 
 
+@pytest.mark.covers("GA-07")
+def test_what_was_solved_half_of_the_time_is_replayed_most() -> None:
+    """By p (1 - p) of the last rate: of 1/4 and 1/2 as 3 to 4; what all or none solved never comes again."""
+    batch = Batches(GameConfig(batch="replay_learnable"), 4, seed=0)
+    rates = {"q0 seat ?": 0.0, "q1 seat ?": 0.25, "q2 seat ?": 0.5, "q3 seat ?": 1.0}
+    first = batch.choose(0, games(0, [True] * 4), 1)
+    for game in first:
+        game.win_rate = rates[game.question]
+    batch.remember(0, first)
+    lone = Batches(GameConfig(batch="replay_learnable"), 1, seed=0)
+    lone.restore(batch.state())
+    drawn = [lone.choose(round_, [], 1)[0].question for round_ in range(800)]
+    share = drawn.count("q1 seat ?") / len(drawn)
+    assert set(drawn) == {"q1 seat ?", "q2 seat ?"} and abs(share - 3 / 7) < 4 * (3 / 7 * 4 / 7 / 800) ** 0.5
+    both = batch.choose(1, [], 1)
+    assert {game.question for game in both} == set(drawn) and {game.number for game in both} == {-1, -2}
+    assert batch.choose(1, [], 1, both) == []  # a further batch of the round asks nothing twice
+    nobody = Batches(GameConfig(batch="replay_learnable"), 4, seed=0)
+    played(nobody, 0, games(0, [True] * 2), rate=1.0)
+    assert nobody.choose(1, [], 1) == []
+
+
 @pytest.mark.parametrize(
     ("size", "share", "valid", "enough"), [(4, 1.0, 3, False), (4, 0.75, 3, True), (3, 0.5, 1, True)]
 )

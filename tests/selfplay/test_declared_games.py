@@ -152,11 +152,38 @@ def test_what_the_field_pays() -> None:
             "what is checked is what the stage of `asks` handed in",
         ),
         ("GAME = replace(DUEL, pay={'nobody': DUEL.pay['solver']})", "a game is paid by its stages"),
+        ("GAME = replace(DUEL, pay={**DUEL.pay, 'solver': DUEL.pay['proposer']})", "a role for one that it plays"),
+        ("GAME = replace(DUEL, pay={})", "a game pays somebody"),
+        ("GAME = replace(DUEL, pay={'solver': DUEL.pay['solver']})", "a role that learns is paid for a stage"),
+        ("GAME = replace(DUEL, pay={**DUEL.pay, 'solver': (Pay('attempt', by=None),)})", "each Pay names its payer"),
+        ("GAME = replace(DUEL, pay={**DUEL.pay, 'solver': Pay('attempt', by=None)})", "pay is a tuple of Pay"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, 'rest'))", "a tuple of stages"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, Grading('rest', of='')))", "a stage that is played before"),
+        (
+            "GAME = replace(DUEL, stages=(*DUEL.stages, Grading('rest')))",
+            "missing 1 required positional argument: 'of'",
+        ),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages[:3], *DUEL.stages[:2:-1]))", "a stage that is played before"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages[2:], *DUEL.stages[:2]))", "who asks plays before Choose"),
+        ("GAME = replace(DUEL, stages=(DUEL.stages[0], *DUEL.stages[2:]))", "a Check reads what it handed in"),
+        ("GAME = replace(DUEL, stages=DUEL.stages[:4])", "handed in is graded"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, replace(both, name='rest', choose=None)))", "`choose` takes one"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, replace(both, name='rest', by=())))", "names who plays"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, replace(both, name='rest', fields=None)))", "is about something"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, replace(both, name='rest', times=0)))", "once a game at least"),
+        (
+            "GAME = replace(DUEL, stages=(*DUEL.stages, replace(both, name='rest', times='game.no')))",
+            "key of a setting",
+        ),
+        ("GAME = replace(DUEL, rows='nothing')", "own prompt of who asks is about a target"),
+        ("GAME = replace(DUEL, asks='', stages=DUEL.stages[2:], roles=('solver',))", "has questions for rows"),
+        ("GAME = replace(DUEL, blocks=('proposer',))", "each role of a game has a block of settings"),
     ],
 )
 def test_a_declaration_that_cannot_be_played_is_refused(tmp_path: Path, line: str, rule: str) -> None:
     file = tmp_path / "broken.py"
-    head = "from dataclasses import replace\n\nfrom ssp.game.games.duel import GAME as DUEL\n\n"
+    head = "from dataclasses import replace\n\nfrom ssp.base.gamespec import Grading, Pay\n"
+    head += "from ssp.game.games.duel import GAME as DUEL\n\n"
     head += "both = replace(DUEL.answering, by=('solver', 'proposer'), choose=lambda game: 'solver')\n"
     file.write_text(head + line + "\n")
     with pytest.raises(InputError, match=rule):

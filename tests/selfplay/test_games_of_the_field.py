@@ -18,10 +18,14 @@ from ssp.game.games.forms import Message
 from ssp.game.rewards import difficulty
 from ssp.learning.algorithms.estimators import Hrpo
 from ssp.learning.scored import Credit, Scored
+from ssp.record.reader import RunReader
 from ssp.selfplay import documents
+from ssp.selfplay.questions.mixed import GivenQuestions
 from ssp.selfplay.settings import load
-from ssp.selfplay.targets import TargetRow
+from ssp.selfplay.settled import Settled
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import build
+from ssp.views.replay.round import repriced
 
 GAMES = Path(__file__).parent / "games"
 THINKS, SEARCHES = Message(True, 0), Message(True, 1)
@@ -193,6 +197,62 @@ def test_r_zero_takes_the_majority_for_right_and_asks_about_nothing(tmp_path: Pa
         valid = game["verdict"] == "valid"
         assert row["reward"] == pytest.approx(difficulty.uncertainty(game["win_rate"]) - mine if valid else -1.0 - mine)
     assert r_zero.LEAST < r_zero.MOST
+
+
+@pytest.mark.covers("GA-01", "RS-08")
+@pytest.mark.parametrize(
+    ("game", "sizes"),
+    [
+        ("DR_ZERO", {"proposer__batch": 12, "solver__batch": 8, "game__proposals": 3}),
+        ("SPICE", {"challenger__batch": 8, "reasoner__batch": 6}),
+        ("R_ZERO", {"challenger__batch": 8, "solver__batch": 6}),
+        (
+            "SEARCHMASTER",
+            {"proposer__batch": 8, "solver__batch": 6, "game__proposals": 2, "defaults__tools": "[search]"},
+        ),
+    ],
+)
+def test_rewards_of_a_declared_game_are_priced_again_from_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, game: str, sizes: dict[str, Any]
+) -> None:
+    """And the advantages that follow from them are those that the learner was given."""
+    given: dict[str, Credit] = {}
+    made = Settled.give_credit
+
+    def watched(self: Settled, role: str, credits: Sequence[Credit]) -> None:
+        for queued, credit in zip(self.queued[role], credits, strict=True):
+            given.setdefault(queued.brief.id, credit)
+        made(self, role, credits)
+
+    monkeypatch.setattr(Settled, "give_credit", watched)
+    cfg = configured(game, steps=2, eval__every=0, **sizes)
+    stage = Field(cfg, tmp_path / "run").whole()
+    reader = RunReader(stage.folder)
+    reader.cfg = cfg
+    seen: Counter[str] = Counter()
+    rows = [row for row in stage.rows() if row["role"] != "eval" and row["state"] != "voided"]
+    for row in [row for row in rows if row["kind"] == "proposal"] + rows[:: max(1, len(rows) // 20)]:
+        results = repriced(reader, cfg, stage.targets(), row)
+        assert [str(one) for one in results if not one.same or one.untold] == [], row
+        seen.update(one.what for one in results)
+        for one in results[1:]:
+            assert one.said.startswith(f"{given[row['id']][0]:.6f}"), row
+    assert seen["reward"] > 20 and (seen["advantage"] or game == "CROSS_FIT")
+
+
+@pytest.mark.covers("GA-02")
+def test_a_given_question_among_those_of_r_zero_has_its_own_answer(tmp_path: Path) -> None:
+    """Whatever most attempts agree on (R-Few, arXiv 2512.02472)."""
+    cfg = configured("R_ZERO", challenger__batch=8, solver__batch=6, game__given=0.34, data__questions="world:train")
+    rows = [TargetRow("zz", "seat ?", ("zz",))]
+    stage = Field(cfg, tmp_path / "run")
+    given = GivenQuestions(rows, cfg.game.given, 6, cfg.seed)
+    made = stage.targets
+    stage.targets = lambda: Targets(stage.items(), 8, cfg.seed, given=given)  # type: ignore[method-assign]
+    assert made().given.number(0) == 0
+    stage.whole()
+    games = stage.rows("SELECT * FROM games WHERE kind = 'given'")
+    assert len(games) == 3 and {game["target"] for game in games} == {"zz"} and {g["win_rate"] for g in games} == {0.0}
 
 
 @pytest.mark.covers("GA-04")

@@ -152,6 +152,35 @@ def test_refill_tries_what_is_valid_first_and_ends_where_it_is_told(tmp_path: Pa
     assert [nobody[f"game/{name}"] for name in ("proposed", "played", "refills", "groups")] == [90, 0, 2, 0]
 
 
+@pytest.mark.covers("SP-10", "GA-07")
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
+@pytest.mark.parametrize("kind", ["replay", "replay_learnable"])
+def test_replay_and_refill_fill_a_batch_together(tmp_path: Path, kind: str, bounds: tuple[int, int]) -> None:
+    """Invalid slots of each batch hold earlier questions, and batches are played until enough groups have spread."""
+    cfg = config(bounds, game__batch=kind, game__refill=4, proposer__batch=7, steps=6)
+    stage = Stage(cfg, tmp_path / "run", jitter=1).whole()
+    games = stage.rows("SELECT * FROM games ORDER BY round, number")
+    replayed = [game for game in games if game["kind"] == "replayed"]
+    rounds = {game["round"] for game in replayed}
+    assert replayed and len({(game["round"], game["number"]) for game in replayed}) == len(replayed)
+    tried = [(game["round"], game["question"], game["target"]) for game in games if game["attempts"]]
+    again = [(game["round"], game["question"], game["target"]) for game in replayed]
+    assert len(set(again)) == len(again) and set(again) <= set(tried)
+    further = {step for step, figures in enumerate(stage.figures(), 1) if figures["game/refills"]}
+    assert further & rounds
+    states = stage.ledger.check()
+    trained = stage.rows("SELECT DISTINCT game_id FROM episodes WHERE role = 'solver' AND state = 'trained'")
+    assert len(trained) == cfg.steps * cfg.solver.batch and states["solver"]["trained"] == 4 * len(trained)
+    if kind == "replay_learnable" and bounds == (0, 0):
+        rates: dict[tuple[str, str], float] = {}
+        for number in range(1, cfg.steps + 1):
+            mine = [game for game in games if game["round"] == number]
+            for game in mine:
+                if game["kind"] == "replayed":
+                    assert rates[game["question"], game["target"]] not in (0.0, 1.0)
+            rates |= {(g["question"], g["target"]): g["win_rate"] for g in mine if g["win_rate"] is not None}
+
+
 class Crash(Exception):
     """The process is gone."""
 
@@ -181,6 +210,7 @@ def crash(stage: Stage, step: int) -> None:
         {"game__questions": "dataset"},
         {"game__questions": "dataset", "game__refill": 3},
         {"game__refill": 3},
+        {"game__batch": "replay_learnable", "game__refill": 3},
     ],
 )
 def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: dict[str, Any], save: int) -> None:

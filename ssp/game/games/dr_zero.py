@@ -55,8 +55,9 @@ def short_question(game: Game, number: int) -> Mapping[str, str]:
 
 
 def is_candidate(cfg: Config, game: Game) -> bool:
-    """Whether a game competes for the solver; the first about each passage does not."""
-    return game.number % cfg.game.proposals > 0
+    """Whether a game competes for the solver, or is about an earlier or a given question; the first
+    about each passage does not."""
+    return game.number < 0 or game.number % cfg.game.proposals > 0
 
 
 def form(cfg: Config, game: Game) -> float:

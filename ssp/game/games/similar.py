@@ -2,12 +2,11 @@
 2508.05004): distance 1 - BLEU (smoothing method 1 of Chen and Cherry 2014), average linkage,
 threshold 0.5."""
 
-import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 ORDER = 4
 """Longest n-grams that BLEU compares."""
@@ -17,19 +16,37 @@ APART = 0.5
 """Mean distance from which two clusters stay two."""
 
 
-def bleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
-    """Sentence BLEU of two texts as words, in [0, 1]."""
-    logs = 0.0
+def bleu(texts: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Sentence BLEU of each text, a sequence of words, against each one: [texts, texts], in
+    [0, 1]."""
+    lengths = np.array([len(words) for words in texts])
+    logs = np.zeros((len(texts), len(texts)))
+    related = _matches(texts, 1) > 0
     for n in range(1, ORDER + 1):
-        ours, theirs = _grams(tuple(candidate), n), _grams(tuple(reference), n)
-        total = max(1, sum(ours.values()))
-        matched = sum((ours & theirs).values())
-        if n == 1 and matched == 0:
-            return 0.0
-        logs += math.log((matched or SMALL) / total) / ORDER
-    shorter = len(candidate) < len(reference)
-    brevity = math.exp(1 - len(reference) / max(1, len(candidate))) if shorter else 1.0
-    return brevity * math.exp(logs)
+        matched = _matches(texts, n)
+        counted = np.where(matched > 0, matched, SMALL)
+        total = np.maximum(1, lengths - n + 1)
+        logs += np.log(counted / total[:, None]) / ORDER
+    ratio = lengths / np.maximum(1, lengths)[:, None]
+    brevity = np.exp(np.minimum(0.0, 1.0 - ratio))
+    return np.where(related, brevity * np.exp(logs), 0.0)
+
+
+def _matches(texts: Sequence[Sequence[str]], n: int) -> NDArray[np.float64]:
+    """How many n-grams two texts share, each as often as both have it: [texts, texts]."""
+    having: dict[tuple[Sequence[str], int], list[int]] = defaultdict(list)
+    for at, words in enumerate(texts):
+        grams = Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+        for gram, times in grams.items():
+            for repeated in range(times):
+                having[gram, repeated].append(at)
+
+    matched = np.zeros((len(texts), len(texts)))
+    for sharing in having.values():
+        if len(sharing) > 1:
+            matched[np.ix_(sharing, sharing)] += 1.0
+    np.fill_diagonal(matched, [max(0, len(words) - n + 1) for words in texts])
+    return matched
 
 
 def shares(questions: Sequence[str]) -> list[float]:
@@ -37,10 +54,9 @@ def shares(questions: Sequence[str]) -> list[float]:
     words = [tuple(question.split()) for question in questions]
     count = len(words)
     clusters = [[at] for at in range(count)]
-    apart = np.full((count, count), np.inf)
-    for one in range(count):
-        for other in range(one):
-            apart[one, other] = apart[other, one] = _distance(words[one], words[other])
+    near = bleu(words)
+    apart = 1.0 - (near + near.T) / 2
+    np.fill_diagonal(apart, np.inf)
 
     for _ in range(count - 1):
         one, other = divmod(int(np.argmin(apart)), count)
@@ -60,13 +76,3 @@ def shares(questions: Sequence[str]) -> list[float]:
         for at in cluster:
             share[at] = len(cluster) / count
     return share
-
-
-def _distance(one: Sequence[str], other: Sequence[str]) -> float:
-    """1 - BLEU, the same both ways."""
-    return 1.0 - (bleu(one, other) + bleu(other, one)) / 2
-
-
-@lru_cache(4096)
-def _grams(words: tuple[str, ...], n: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1))

@@ -3,13 +3,13 @@ check that a reward returns a number."""
 
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from numbers import Real
 from typing import Any
 
-from ssp.base.errors import Fault, InputError, hold, holding
+from ssp.base.errors import InputError, hold, holding
+from ssp.base.places import outcome
 from ssp.config import own
 
 _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -85,20 +85,12 @@ def credit(name: str, compute: Callable[[], object], turns: int) -> tuple[float,
 
 def number(name: str, compute: Callable[[], object]) -> float:
     """The value of the reward called `name`. A Fault passes; InputError for a result that is not a
-    finite number, and for any other exception."""
+    finite number, and for any exception of a user's function."""
     return _finite(name, _computed(name, compute))
 
 
 def _computed(name: str, compute: Callable[[], object]) -> object:
-    try:
-        return compute()
-    except Fault:
-        raise
-    except Exception as error:  # whatever a user's function raises
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raised = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-        rule = f"the reward {name} computes a number"
-        raise InputError(rule, raised, "correct the function") from error
+    return outcome(f"the reward {name} computes a number", "", "correct the function", compute)
 
 
 def _finite(name: str, value: object) -> float:

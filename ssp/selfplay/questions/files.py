@@ -112,13 +112,13 @@ def _accepted(cfg: Config, place: Path) -> list[Question]:
 
 
 def given(cfg: Config) -> list[Question]:
-    """The questions that `cfg` is given, in order: none where a proposer asks.
+    """The questions that `cfg` is given, in order: none where a proposer asks them all.
 
     They are those of a data set, or those that the referee accepted in a bank: the folder, the
     ledger or an exported file of an earlier run. InputError for a bad file."""
-    if cfg.game.questions == "proposer":
+    if cfg.game.questions == "proposer" and cfg.game.given == 0:
         return []
-    if cfg.game.questions == "dataset":
+    if cfg.game.questions != "bank":
         file = files.resolve(cfg.data.questions, "questions")
         return read_questions(resolve(file, "data.questions"))
     place = resolve(cfg.data.questions, "data.questions")

@@ -11,6 +11,7 @@ from ssp.config.crews import QUEUE_ITEMS, batch
 from ssp.config.rules import Rule
 from ssp.config.schema import Config, LeagueConfig
 from ssp.engines import settings as engines
+from ssp.game import declaration
 from ssp.game import settings as game
 from ssp.learning import settings as learning
 from ssp.search import settings as search
@@ -80,10 +81,11 @@ RULES: tuple[Rule, ...] = (
     game.protocol_exists,
     game.agents_play,
     *learning.RULES,
+    declaration.who_learns_is_paid,
+    declaration.given_stand_among_asked,
     game.rows_are_those_of_the_game,
     game.questions_fill_batches,
     game.worlds_are_here,
-    game.traces_fit_the_game,
     game.refill_fills_groups,
     game.someone_learns,
     game.who_warms_up_learns,

@@ -13,6 +13,7 @@ from ssp.base.gamespec import Check
 from ssp.base.played import Subject
 from ssp.config.schema import Config
 from ssp.game import protocols
+from ssp.game.declaration import called
 from ssp.game.judge import Item
 from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
 from ssp.game.referee.referee import Asked, Verifier
@@ -66,7 +67,10 @@ class Judge:
             if episode.outcome is Outcome.VOID:
                 verdicts.append(Verdict(False, void_cause=episode.cause))
             else:
-                verdicts.append(checker(self._cfg, episode, subject))
+                about = subject.target or subject.document[:80]
+                told = f"game {episode.game} ({about})"
+                args = self._cfg, episode, subject
+                verdicts.append(called(self._cfg, checker, Verdict, told, *args))
         return verdicts, time.perf_counter() - started
 
     def grade(

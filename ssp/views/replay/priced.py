@@ -89,7 +89,7 @@ def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str
     if own.sealed(kind):
         code = kind.removeprefix(own.SEALED)
         return untold("reward", f"{code} is the run's own code (--trust-code runs it)")
-    if not _paid_alone(cfg, entry):
+    if not paid_alone(cfg, entry):
         return untold("reward", "the game prices it by all of its episodes")
     missing = _unrecorded(episode, cfg, game)
     if missing:
@@ -98,7 +98,7 @@ def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str
     return compared("reward", recorded, recorded if recorded in now else next(iter(now), None))
 
 
-def _paid_alone(cfg: Config, entry: dict[str, Any]) -> bool:
+def paid_alone(cfg: Config, entry: dict[str, Any]) -> bool:
     """Whether the episode is paid as in the duel: by its own row and its game's win rate."""
     stage = str(entry["kind"])
     pay = cfg.spec.payment(stage if stage in cfg.spec.plays else cfg.spec.answers)

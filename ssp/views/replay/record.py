@@ -162,7 +162,7 @@ class Records:
     def _game(self, row: Row, asked: bool) -> Game:
         """What a prompt may be filled with: the game of a ledger's row; where it was `asked` about a
         row of the data, what that says."""
-        hints = self._targets.item(row["number"]).hints if asked else {}
+        hints = self.targets.item(row["number"]).hints if asked else {}
         target, question = str(row["target"] or ""), str(row["question"] or "")
         return Game(row["id"], row["number"] or 0, target, hints, question=question)
 
@@ -175,7 +175,8 @@ class Records:
         return game.target, int(game.hints.get("searches") or 0)
 
     @cached_property
-    def _targets(self) -> Targets:
+    def targets(self) -> Targets:
+        """The rows that the run played."""
         cfg = self.cfg
         return Targets(read_items(cfg), cfg.asking.batch, cfg.seed, each=cfg.game.proposals)
 

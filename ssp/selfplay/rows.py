@@ -1,0 +1,15 @@
+"""One row of the data that a run plays."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """One row: a target answer with further fields of the proposer's prompt (`hints`), or a
+    question with its answers and what a good answer has (`rubric`)."""
+
+    target: str
+    question: str = ""
+    golds: tuple[str, ...] = ()
+    hints: dict[str, str] = field(default_factory=dict)
+    rubric: str = ""
