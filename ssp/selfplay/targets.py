@@ -1,6 +1,5 @@
 """Which games a round plays: rows of the data (target answers to ask about, or questions to solve),
-and how a solver batch is filled when some proposals are invalid (docs/game.md says what differs
-from SSP).
+and how a solver batch is filled when some proposals are invalid.
 
 Promises a new seeded order of the rows each epoch, and that a game number always means the same
 row. In the lineage of a checkpoint no batch of rows is handed out twice or skipped.
@@ -8,7 +7,11 @@ row. In the lineage of a checkpoint no batch of rows is handed out twice or skip
 Values of `game.batch`: with `dummy`, invalid slots stay empty (SSP pads them with prompts whose
 advantage is zero; an empty slot is the same gradient without the compute). With `resample`, the
 round asks about further targets until it has `enough`. With `replay`, earlier questions refill the
-empty slots. With `replay_reset`, the pool of these is also emptied every ten rounds."""
+empty slots. With `replay_reset`, the pool of these is also emptied every ten rounds.
+
+SSP's code duplicates valid questions where resampling falls short, ends the epoch where nothing is
+valid, lets popular questions multiply in a pool without limit that a restart loses, and empties it
+after rounds 9, 19, ...; its `mini_epochs` and reward-based filter do not exist here."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
