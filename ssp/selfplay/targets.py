@@ -1,6 +1,5 @@
 """Which games a round plays: rows of the data (target answers to ask about, or questions to solve),
-and how a solver batch is filled when some proposals are invalid (docs/game.md says what differs
-from SSP).
+and how a solver batch is filled when some proposals are invalid.
 
 Promises a new seeded order of the rows each epoch, and that a game number always means the same
 row. In the lineage of a checkpoint no batch of rows is handed out twice or skipped.
@@ -10,7 +9,11 @@ advantage is zero; an empty slot is the same gradient without the compute). With
 round asks about further targets until it has `enough`. With `replay`, earlier questions refill the
 empty slots. With `replay_reset`, the pool of these is also emptied every ten rounds. With
 `replay_learnable` a question is drawn the more likely, the more its last attempts differed: by
-p (1 - p) of its last win rate p, and never one that all or none of them solved."""
+p (1 - p) of its last win rate p, and never one that all or none of them solved.
+
+SSP's code duplicates valid questions where resampling falls short, ends the epoch where nothing is
+valid, lets popular questions multiply in a pool without limit that a restart loses, and empties it
+after rounds 9, 19, ...; its `mini_epochs` and reward-based filter do not exist here."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,9 @@
 """CrossFit (arXiv 2609.39102): a question is graded, for the proposer's pay only, by an auxiliary
 solver that has never trained on questions about its source. Sources lie in two folds; the solver of
 one fold trains on that fold alone and grades the other. The solver of record trains on both, with
-the judge's own grades."""
+the judge's own grades.
+
+Ours: a question's source is the document of the verifier's first quote, else the target."""
 
 import hashlib
 

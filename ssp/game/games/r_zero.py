@@ -1,7 +1,10 @@
 """R-Zero (arXiv 2508.05004): no targets and no search. A challenger writes a question; the answer
 that most of the solver's attempts agree on is its label. The challenger is paid for questions at
 the edge of what the solver knows, less the share of the round's questions that are like its own;
-the solver learns from those of which 30 to 80 % of the attempts agree with the label."""
+the solver learns from those of which 30 to 80 % of the attempts agree with the label.
+
+Ours: of equally frequent answers the first is the majority; the closed book is a prompt of its own
+and a search that finds nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """SearchMaster (arXiv 2608.01822): one shared policy asks and answers. A question is paid by its
 depth, the fewest searches of a right attempt, and not by how often it is answered; a frozen
 verifier must fail without tools. A seed whose best question earns no more than the least teaches
-nobody."""
+nobody. Opens are calls of `read`, searches calls of `search`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,6 +1,8 @@
 """SPICE (arXiv 2510.24684): a challenger reads a document that the reasoner never sees, and asks
 about it; the reasoner answers from memory. The challenger is paid for questions that are answered
-about half of the time."""
+about half of the time.
+
+Ours: the closed book is a prompt of its own and a search that finds nothing."""
 
 from collections.abc import Mapping
 
