@@ -91,7 +91,7 @@ def test_the_oracle_reads_as_a_person_writes(world: English) -> None:
     assert world.answer("Which country is the largest export partner of the UK?") == world.answer(
         "Which country is the largest export partner of the United Kingdom?"
     )
-    for text in ("", "?", "What is the capital of Atlantis?", "What is the capital of?", "Asmara"):
+    for text in ("", "?", "What is the capital of Xanthopolis?", "What is the capital of?", "Asmara"):
         assert world.answer(text) is None and world.hops(text) == 0 and world.is_junk(text, "Asmara")
 
 
