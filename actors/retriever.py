@@ -31,6 +31,9 @@ one."""
 RERANK = ""
 """The key of the cross-encoder's batches, which no corpus has: a corpus has a name."""
 
+Texts = tuple[list[str], list[str]]
+"""Ids and contents of documents, which travel as columns: records take longer to pack."""
+
 _Part = TypeVar("_Part")
 _actor: Any = ray.remote(max_concurrency=CALLS, concurrency_groups={"probe": PROBES})  # type: ignore[call-overload]
 _probe: Any = ray.method(concurrency_group="probe")
@@ -129,8 +132,10 @@ class ShardActor(_Served):
         k: int,
         knobs: Knobs,
         kind: str,
-    ) -> list[Hits]:
-        """The rankings of this shard (`ssp.search.shard.Shard.search`)."""
+        carry: bool,
+    ) -> tuple[list[Hits], Texts]:
+        """The rankings of this shard (`ssp.search.shard.Shard.search`); with `carry` also the
+        documents of the first one, in the order of `Hits.named`."""
         with self._call(len(texts)):
             each = [None] * len(texts) if vectors is None else vectors
             items = list(zip(texts, each, strict=True))
@@ -139,13 +144,19 @@ class ShardActor(_Served):
             for ranking in zip(*answers, strict=True):
                 rows, scores = zip(*ranking, strict=True)
                 rankings.append(Hits(np.stack(rows), np.stack(scores)))
-            return rankings
+            carried: Texts = ([], [])
+            if carry:
+                carried = self._texts(corpus, rankings[0].named())
+            return rankings, carried
 
-    def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]]:
-        """Ids and contents of the documents of `rows`, in that order."""
+    def fetch(self, corpus: str, rows: Rows) -> Texts:
+        """The documents of `rows`, in that order."""
         with self._call(len(rows)):
-            documents = self._shards[corpus].fetch(rows)
-            return [d.id for d in documents], [d.contents for d in documents]
+            return self._texts(corpus, rows)
+
+    def _texts(self, corpus: str, rows: Rows) -> Texts:
+        documents = self._shards[corpus].fetch(rows)
+        return [d.id for d in documents], [d.contents for d in documents]
 
     def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], None]:
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""

@@ -20,6 +20,7 @@ ssp_setup test
 cd "$ssp_root"
 
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
+unset PYTHONDONTWRITEBYTECODE # hundreds of processes start, and each would compile the package and the tests again
 bin="$ssp_venv/bin"
 
 if (($#)); then
@@ -30,7 +31,9 @@ fi
 failed=0
 table=""
 mark="$(mktemp)"
-trap 'rm -f "$mark"' EXIT
+export SSP_TEST_TINY="$mark.tiny" # tiny policies of the tests, made once for all processes
+mkdir "$SSP_TEST_TINY"
+trap 'rm -rf "$mark" "$SSP_TEST_TINY"' EXIT
 
 # layer NAME COMMAND...: runs it to the end whatever came before, and notes time and result.
 layer() {
@@ -52,7 +55,8 @@ layer format "$bin/ruff" format --check .
 layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make, of Ray's a cluster a process. Those have time limits.
 layer fast "$bin/python" -m pytest -m "not ray and not nightly and not long" -n logical --maxprocesses=4 --dist loadfile
-layer ray "$bin/python" -m pytest -m "ray and not nightly and not long" -n logical --maxprocesses=2 --dist loadfile --no-loadscope-reorder # else the files of one long test come last
+mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.ray\b' tests --exclude-dir=bench | sort -r) # no other file is imported; those of short tests come last
+layer ray "$bin/python" -m pytest -m "ray and not nightly and not long" -n logical --maxprocesses=2 --dist loadfile --no-loadscope-reorder "${files[@]}" # else the files of one long test come last
 for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest process that died before its summary
     if [[ -d "$logs" && "$logs" -nt "$mark" ]]; then
         printf '\n== the last words of Ray in %s\n' "$logs"

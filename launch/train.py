@@ -216,7 +216,7 @@ async def _play(scene: Scene, folder: RunFolder, console: Console, plan: Plan) -
         display.event(f"{len(program.actors)} actors are starting")
         await program.ready()
         started()
-        report = Report(display, scene.oracle, computing(cfg), cfg.spec)
+        report = Report(display, scene.oracle, computing(cfg), cfg.spec, display.earlier)
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         queues |= game.queues

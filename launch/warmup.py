@@ -188,9 +188,8 @@ def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Ep
         limits = cfg.block(role).limits.at(None) if role in ROLES else traces.verifies(cfg.referee)
         mine = [trace for trace in wanted if trace.role == role]
         episodes += traces.episodes(mine, renderer, limits, cfg.retriever.topk)
-    kinds = sorted({f"{trace.role}, alone" if trace.alone else trace.role for trace in there})
     rule = f"warmup.data holds traces of: {', '.join(roles)}"
-    hold(episodes, rule, f"only of: {', '.join(kinds)}", "give another --role, or file")
+    hold(episodes, rule, f"only of: {traces.kinds(there)}", "give another --role, or file")
     return episodes
 
 

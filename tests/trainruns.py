@@ -34,6 +34,10 @@ SMALL = [f"defaults.model={POLICY}", "game.attempts=3", "eval.every=0", "propose
 SMALL += ["eval.final_questions_per_hop=4", *FEW]
 PAIRS = ["placement.solvers=2", "retriever.shards=2"]
 """As many as by default, where the division of work matters: each process more is seconds of imports."""
+ONE_MODEL = ["proposer.engine.kind=scripted", "proposer.learner.kind=simulated", "referee.verifier=none"]
+ONE_MODEL += ["referee.evidence=none", "referee.rules=[malformed, empty, leakage]", "health.on_collapse=warn"]
+ONE_MODEL += ["solver.reward=ssp.learning.tiny.reward:letters"]  # a right answer to a script's question would be luck
+"""A run that starts soon: only the solver has a model."""
 PATIENCE = 240.0
 """Seconds that anything may take: the machine may be busy with other work."""
 STARTS = 3

@@ -212,14 +212,27 @@ class Episode:
     @property
     def turns(self) -> list[list[str]]:
         """For each of the policy's turns, the documents that its calls showed, as text."""
-        numbers = self.log.turns()
-        count = int(numbers.max(initial=-1)) + 1
+        count, turns_of_calls = self._turns()
         texts: list[list[str]] = [[] for _ in range(count)]
         shown = iter(self.documents)
-        for at, hits in zip(self.asked, self.hits, strict=True):
-            turn = max(int(numbers[at - 1]), 0) if at else 0
+        for turn, hits in zip(turns_of_calls, self.hits, strict=True):
             texts[turn] += [document.contents for document in islice(shown, hits)]
         return texts
+
+    @property
+    def searches_by_turn(self) -> list[int]:
+        """For each of the policy's turns, how many of `searches` it asked for."""
+        count, turns_of_calls = self._turns()
+        searches = [0] * count
+        for turn, (tool, _) in zip(turns_of_calls, self.calls, strict=True):
+            searches[turn] += tool == "search"
+        return searches
+
+    def _turns(self) -> tuple[int, list[int]]:
+        """How many turns the policy took, and in which one it made each of its calls."""
+        numbers = self.log.turns()
+        asked = [max(int(numbers[at - 1]), 0) if at else 0 for at in self.asked]
+        return int(numbers.max(initial=-1)) + 1, asked
 
     def void(self, fault: Fault) -> None:
         """Mark as hit by a fault of ours."""

@@ -169,6 +169,25 @@ class CorrectionConfig:
 
 
 @dataclass
+class RehearsalConfig:
+    """Traces that every update of the role learns again, so that its policy keeps what the game
+    does not ask for (docs/warmup.md).
+
+    `share`: of the episodes of an update; the others are played (0 = no rehearsal). `data`: traces
+    or a run's folder, as `warmup.data` takes them ("" = `warmup.data`). `coef`: what their mean
+    negative log-likelihood, in nats a token, weighs in the loss (0 = it is only measured)."""
+
+    share: Annotated[float, Within(0, 0.9)] = 0.0
+    data: str = ""
+    coef: Amount = 1.0
+
+    def traces(self, episodes: int) -> int:
+        """How many traces are learned beside so many episodes; one at least."""
+        beside = episodes * self.share / (1.0 - self.share)
+        return max(1, round(beside)) if self.share else 0
+
+
+@dataclass
 class SamplingConfig:
     """`temperature`: of training rollouts: at least 0.01, or 0 (greedy) for a role that does not
     learn."""
@@ -254,8 +273,9 @@ class RoleConfig:
     `loss`: see docs/algorithms.md. Importance weights of tis and decoupled are 2 at most. `reward`:
     see docs/rewards.md. `reward_options`: what the reward gets. A proposer's may hold `guide`, who
     scores a valid question from 0 to 1; the reward is multiplied by this score: judge (the endpoint
-    of `judge.*`), verifier (how sure it is), FILE.py:NAME. `invalid_reward`: of an invalid
-    question, or an attempt without an answer. `batch`: questions a round. `min_groups`: groups
+    of `judge.*`), verifier (how sure it is), FILE.py:NAME. Who answers may hold `search_cost`:
+    what each search of a right attempt costs. `invalid_reward`: of an invalid question, or an
+    attempt without an answer. `batch`: questions a round. `min_groups`: groups
     whose rewards differ that an update has at least; for them a round plays up to 20 batches, and
     the run ends where that is not enough. `warmup_steps`: up to this step only this role learns.
     `freeze_after`: after this step it learns no more (0 = never). `clip_low`: the ratio is kept
@@ -311,6 +331,7 @@ class RoleConfig:
     critic: CriticConfig = field(default_factory=CriticConfig)
     kl: KlConfig = field(default_factory=KlConfig)
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)
@@ -319,12 +340,14 @@ class RoleConfig:
 
     def __post_init__(self) -> None:
         """A role's learner computes in its engine's precision, on its device, and in simulated time
-        at its pace. Its engine has room for its longest episode."""
+        at its pace, where what it rehearses takes time too. Its engine has room for its longest
+        episode."""
         self.engine.longest = self.limits.longest
         self.engine.dtype = devices.dtype(self.engine.dtype, self.engine.device)
         self.learner.dtype = self.engine.dtype
         self.learner.device = self.engine.device
-        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600
+        played = 1.0 - self.rehearsal.share
+        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600 / played
 
     @property
     def guide(self) -> str:

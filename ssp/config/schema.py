@@ -40,12 +40,14 @@ class EvalConfig:
     hops. One between asks half as many.
 
     `every`: steps between two evaluations (0 = none between). `final_questions_per_hop`: questions
-    of each number of hops. `temperature`: 0 (greedy) or at least 0.01."""
+    of each number of hops. `temperature`: 0 (greedy) or at least 0.01. `by`: a column of the
+    questions; accuracy is told by its values too."""
 
     every: Count = 10
     final_questions_per_hop: Positive = 128
     temperature: Amount = 1.0
     hops = (1, 2, 3)
+    by: str = ""
 
 
 @dataclass
@@ -318,6 +320,8 @@ class Config:
         for role, block in self.blocks.items():
             asks = role == spec.asker or role not in spec.roles  # who has no part would ask
             block.reward = block.reward or ("1-acc" if asks else "em")
+            if block.rehearsal.share:
+                block.rehearsal.data = block.rehearsal.data or self.warmup.data
             live = self.schedule.in_flight and self.schedule.max_staleness[role] > 0
             if (live or block.agent) and block.engine.kind == "torch":
                 block.engine.continuous = True

@@ -4,7 +4,7 @@ answer would match it."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -30,6 +30,9 @@ _BEHIND = re.compile(rf"\n|\b({_LABELS}):|</?\w+>|<\||:$", re.IGNORECASE)
 _ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？]$", re.DOTALL)
 """A question or a sentence, followed by one that asks nothing."""
 
+CATEGORIES = 24
+"""Values that a column of categories has at most: each is a figure."""
+
 IDS = ("id", "_id", "qid", "question_id", "query_id")
 """Columns of a row's id, the first that is there."""
 
@@ -50,7 +53,8 @@ class Question:
     """One question with all its right answers (at least one) and its number of hops (0 when the row
     does not say). `id` is unique over all sources and splits: `<source>/<split>/<the row's id,
     index or number>`, without the parts that are not known. `rubric` says what a good answer has.
-    `source`, `split` and `rubric` are "" when the row does not say."""
+    `source`, `split` and `rubric` are "" when the row does not say. `category`: a column and its
+    value there, as `form.backwards`, where one was asked for."""
 
     id: str
     question: str
@@ -59,6 +63,7 @@ class Question:
     source: str = ""
     split: str = ""
     rubric: str = ""
+    category: str = ""
 
 
 def read_corpus(path: str | Path) -> list[Document]:
@@ -171,6 +176,7 @@ def read_questions(
     seen: dict[str, str] | None = None,
     dropped: list[str] | None = None,
     file: str = "",
+    by: str = "",
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has:
 
@@ -179,10 +185,19 @@ def read_questions(
     (`golden_answers`), plain (`answers` or `answer`). `source` and `split` are those of rows that
     name none. Files that share `seen` share no id. With a list `dropped`, gold answers that
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
-    name of the file that goes into the ids of rows which name another source themselves."""
+    name of the file that goes into the ids of rows which name another source themselves. `by`: the
+    column of each question's category. InputError where it has more than CATEGORIES values."""
     seen = {} if seen is None else seen
-    questions = [_question(row, source, split, seen, dropped, file) for row in rows(path)]
-    return _not_empty(path, [question for question in questions if question is not None])
+    questions: list[Question] = []
+    for row in rows(path):
+        question = _question(row, source, split, seen, dropped, file)
+        if question is not None:
+            questions.append(replace(question, category=row.category(by)) if by else question)
+    categories = {question.category for question in questions}
+    rule = f"a column whose values are told apart has at most {CATEGORIES}"
+    values = f"{path}: {len(categories)} values of {by}"
+    hold(len(categories) <= CATEGORIES, rule, values, "name a column of few values in eval.by")
+    return _not_empty(path, questions)
 
 
 def asked(prompt: str) -> str | None:

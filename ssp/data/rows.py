@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterator
@@ -46,6 +47,10 @@ _OTHERS = {
     b"\xff\xff\xff\xff": "an arrow stream",
 }
 """How files begin that are no rows, but hold some."""
+
+
+_ODD = re.compile(r"[^\w-]+")
+"""What a figure's name does not take."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,14 @@ class Row:
     def label(self, name: str) -> str:
         """A string, or "" when the column is not there."""
         return self.text(name, empty=True) if self.has(name) else ""
+
+    def category(self, name: str) -> str:
+        """A column of the row or of its metadata, and its value, as a figure is called; "" where it
+        is not there."""
+        for place in (self, self.maybe("metadata"), self.maybe("extra_info")):
+            if place.has(name):
+                return f"{name}.{_ODD.sub('_', place.key(name))}"
+        return ""
 
     def _text(self, name: str, value: Any, empty: bool) -> str:
         if not isinstance(value, str):

@@ -91,11 +91,12 @@ def _asks_whole_targets(cfg: Config, role: str, block: RoleConfig) -> None:
 
 
 def worlds_are_here(cfg: Config) -> None:
-    """Each world that the data or a warm start names is part of the core or of an installed extra."""
+    """Each world that data, a warm start or a rehearsal names is part of the core or of an installed extra."""
     data = cfg.data
     named = [data.corpus, data.targets, data.questions, cfg.warmup.data]
     for one in data.eval:
         named += [one.file, one.corpus]
+    named += [block.rehearsal.data for block in cfg.blocks.values()]
     for path in named:
         if path in OF_EXTRAS:
             require(OF_EXTRAS[path], path)
@@ -390,6 +391,8 @@ def warnings(cfg: Config) -> list[str]:
             f" judge.kind={cfg.judge.kind}, which decides the win rate alone. {role}.reward=ssp"
             " pays what the judge accepts."
         )
+    if block.limits.searches * block.reward_options.get(rewards.SEARCH_COST, 0.0) > 1:
+        lines.append(f"{role}.reward_options.search_cost may cost a right attempt more than 1.")
     if block.agent and not block.reward.startswith("ssp.") and not takes(reward, "answer"):
         lines.append(
             f"{role}.reward={block.reward} does not take the parameter answer, which is what an"

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
-from ssp.learning.samples import Sample
-from ssp.learning.scored import numbered
+from ssp.learning.scored import Scored, numbered
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def _earned(
     return out
 
 
-def of_samples(episodes: Sequence[Episode], samples: Sequence[Sample]) -> Batch:
+def of_samples(episodes: Sequence[Episode], samples: Sequence[Scored]) -> Batch:
     """The batch of `episodes`, one a sample, with the credit of each sample on its tokens. As
     `collate`."""
     rewards = [sample.reward for sample in samples]

@@ -8,7 +8,7 @@ exist at a time. Needs a causal model whose logits are its output embedding appl
 hidden state."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,17 +23,6 @@ the backward pass."""
 
 Compare = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(policy [M, V] log-probs, reference [M, V], sampled [M], behaviour [M] or None) → KL [M]."""
-
-
-class Scores(NamedTuple):
-    """Of the M masked tokens, row by row: `logprobs` [M] with gradient, `entropy` [M] in nats, `kl`
-    [M] with gradient.
-
-    `entropy` has a gradient only when asked for; `kl` is empty without a reference."""
-
-    logprobs: Tensor
-    entropy: Tensor
-    kl: Tensor
 
 
 def states(model: PreTrainedModel, ids: Tensor, mask: Tensor, line: Line | None = None) -> Tensor:
@@ -58,8 +47,10 @@ def score(
     reference: Any = None,
     entropy_gradient: bool = False,
     cells: int = CELLS,
-) -> Scores:
-    """Score the tokens of `ids` (long [B, T], right-padded) where `mask` (bool [B, T]) is true.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs, entropy (nats) and KL, each [M], of the tokens of `ids` (long [B, T], right-padded)
+    where `mask` (bool [B, T]) is true, row by row. The entropy has a gradient only when asked for;
+    the KL is empty without a reference.
 
     Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1.
     `compare`: the KL to the model `reference`, with the log-probs of the sampled tokens when drawn
@@ -92,11 +83,12 @@ def score(
     vocabulary = len(model.get_output_embeddings().weight)
     size = max(1, cells // vocabulary)
     if len(sampled) <= size:
-        return Scores(*chunk(hidden, other, slice(None)))
+        return chunk(hidden, other, slice(None))
     parts = []
     for start in range(0, len(sampled), size):
         at = slice(start, start + size)
         inputs = hidden[at], other[at], at
         part = checkpoint(chunk, *inputs, use_reentrant=False, preserve_rng_state=False)
         parts.append(part)
-    return Scores(*map(torch.cat, zip(*parts, strict=True)))
+    logprobs, entropy, kl = map(torch.cat, zip(*parts, strict=True))
+    return logprobs, entropy, kl

@@ -40,7 +40,7 @@ class PolicyLearner(Stored):
                 updates[role] = objective.begin(batches[role], self.backend, number)
                 steps.append(objective.steps(updates[role], number))
             for together in zip_longest(*steps):
-                self._optimize([step for step in together if step is not None])
+                self._optimize([step for step in together if step is not None], number)
         self.step = number
         figures: dict[str, dict[str, float]] = {}
         for role, update in updates.items():
@@ -69,13 +69,25 @@ class PolicyLearner(Stored):
             figures[role] = {**update.figures.summary(), "tokens": tokens}
         return figures
 
-    def _optimize(self, steps: list[Step]) -> None:
-        """One optimizer step of the policy on `steps`, where they have signal; and one of each
-        critic."""
-        losses = gradient([self._job(step) for step in steps], self.backend)
-        learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
+    def _optimize(self, steps: list[Step], number: int) -> None:
+        """One optimizer step of the policy on `steps` of update `number`, where they have signal,
+        and on what they rehearse; and one of each critic."""
+        jobs = [self._job(step) for step in steps]
+        again = []
+        for step in steps:
+            update = step.update
+            rehearsal = update.objective.rehearsal
+            if rehearsal is not None and step.learns:
+                traces = rehearsal.drawn(step.episodes, number, update.figures.steps)
+                again.append(rehearsal.job(traces, self.backend, self.work, update.rehearsed))
+        work = [*jobs, *again]
+        losses = gradient(work, self.backend)
+        learning = [loss for job, loss in zip(work, losses, strict=True) if job.learns]
         norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0
-        for step, loss in zip(steps, losses, strict=True):
+        for job, loss in zip(again, losses[len(jobs) :], strict=True):
+            job.figures.steps += 1
+            job.figures.loss += loss
+        for step, loss in zip(steps, losses[: len(jobs)], strict=True):
             update = step.update
             figures = update.figures
             figures.steps += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from ssp.learning.critic import Critic
 from ssp.learning.divergence import Divergence
 from ssp.learning.figures import Figures
 from ssp.learning.memory import measured
+from ssp.learning.rehearsal import Rehearsal
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Update:
     """One update of one role: its batch with advantages, and which tokens it trains (bool [N, T]).
 
     `proximal` float32 [N, T]: log-probs of the policy as it is when the update begins; None where
-    it is still that one."""
+    it is still that one. `rehearsed`: figures of the traces that were learned beside the batch."""
 
     objective: Objective
     batch: Batch
@@ -44,6 +45,7 @@ class Update:
     figures: Figures
     lr: float
     proximal: Tensor | None = None
+    rehearsed: Figures = field(default_factory=Figures)
 
     def __post_init__(self) -> None:
         self.ends = lengths(self.trained)
@@ -67,10 +69,15 @@ class Step(NamedTuple):
     learns: bool
     weights: Tensor
 
+    @property
+    def episodes(self) -> int:
+        """How many episodes it trains; a continuation counts with its own."""
+        return len(torch.unique(self.update.batch.sources[self.part]))
+
 
 class Objective:
     """What one role is trained by. `source`: the folder of the start model; `steps`: updates in
-    all, for a schedule that falls."""
+    all, for a schedule that falls. `rehearsal`: what it learns again, None for nothing."""
 
     def __init__(self, config: RoleConfig, source: Path, ranks: Ranks, steps: int) -> None:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
@@ -83,6 +90,7 @@ class Objective:
         )
         self._temperature = config.sampling.temperature
         self.divergence = Divergence(config.kl, self._temperature)
+        self.rehearsal: Rehearsal | None = None
         self.critic = None
         if self.algorithm.needs_values:
             self.critic = Critic(source, config.critic, config.learner, ranks)
@@ -191,6 +199,10 @@ class Objective:
         metric names."""
         update.figures.reduce(policy.ranks)
         summary = update.figures.summary()
+        if self.rehearsal is not None:
+            update.rehearsed.reduce(policy.ranks)
+            update.figures.work += update.rehearsed.work
+            summary |= self.rehearsal.summary(update.rehearsed)
         episodes = int(update.batch.episodes().valid.sum())
         self.divergence.after(summary, episodes, policy.local_tensors("model"), step)
         sizes = update.advantages[update.trained].abs()

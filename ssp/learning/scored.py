@@ -1,5 +1,4 @@
-"""What an advantage estimator is given: the scored episodes of a round; and what it gives back:
-their credits.
+"""A scored episode without its tokens: what an estimator is given, and with its credit a learner.
 
 A void has no number and is not among them (law 2). Needs no torch."""
 
@@ -22,17 +21,21 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scored:
-    """One scored episode, as an estimator sees it.
+    """One scored episode, as an estimator and a learner see it.
 
     `group`: the same number for the episodes that share a baseline. `expected`: how many episodes
     the group was to have, voids among them. `turns`: what each turn earned, in all `reward`; empty
     where only the sum is known. `tokens`: the policy's tokens of each turn. `baseline`: what the
     greedy answer to the same question earned, NaN where that is void, None where there is none.
 
-    The rest is what an estimator may compare by: `question`, `asked` (what the row asked for, as
+    What else an estimator may compare by: `question`, `asked` (what the row asked for, as
     its number of searches), `peers` (how many episodes of the batch were asked for the same and
     have the same grader, voids among them), `source` (the document that its question is about), and
-    `grader` (the role and version that graded; law 4: one a group)."""
+    `grader` (the role and version that graded; law 4: one a group).
+
+    For the learner: `id`; its tokens are row `row` of the block `block`; `version_min`: of its
+    oldest model token; `credit`: one number, or one a turn; empty until an estimator gave it, and
+    where the learner computes it."""
 
     reward: float
     group: int
@@ -45,6 +48,11 @@ class Scored:
     peers: int = 1
     source: str = ""
     grader: str = ""
+    id: str = ""
+    block: str = ""
+    row: int = 0
+    version_min: int = 0
+    credit: Credit = ()
 
 
 def rewards_of(episodes: Sequence[Scored]) -> Numbers:

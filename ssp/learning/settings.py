@@ -84,6 +84,16 @@ def _losses(cfg: Config, role: str) -> Iterator[Check]:
     wide = kl.place != "loss" and bool(own.says(kl.kind, "distributions"))
     yield wide, rule, kl.place, step
 
+    estimator = algorithms.kind(block.algorithm)
+    by_rows = estimator is not None and estimator.baseline == "asked"
+    rule = (
+        f"{role}.kl.place=reward leaves the advantages to the learner, which does not know what"
+        " rows ask for"
+    )
+    step = f"set {role}.kl.place=loss, or {role}.algorithm=reinforce"
+    unknown = by_rows and kl.place == "reward" and kl.coef > 0
+    yield unknown, rule, f"{role}.algorithm={block.algorithm}", step
+
     rule = f"{role}.kl.kind=k1 has no gradient in expectation"
     rule += f", so {role}.kl.place is reward or advantage"
     step = f"set {role}.kl.place=reward, or {role}.kl.kind=k3"
@@ -125,6 +135,12 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     fixed = learner.lora.rank > 0 or (block.policy == "shared" and kl.coef > 0)
     moves = learns and fixed and kl.ema_tau < 1
     yield moves, rule, f"kl.ema_tau={kl.ema_tau}", step
+
+    rehearsal = block.rehearsal
+    rule = f"{role}.rehearsal learns traces again, which {role}.rehearsal.data or warmup.data names"
+    step = f"set {role}.rehearsal.data=traces.jsonl, or {role}.rehearsal.share=0"
+    nothing = learns and rehearsal.share > 0 and not rehearsal.data
+    yield nothing, rule, f"share={rehearsal.share:g} and no data", step
 
     algorithm = block.algorithm
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"

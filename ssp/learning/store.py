@@ -65,8 +65,8 @@ class Policy(nn.Module):
         """`ssp.learning.forward.score` of the policy, where it is compared with its reference, or
         of the reference. A plain tuple, because backends put hooks on tensors that they can see."""
         if of_reference:
-            return tuple(score(self.held_to, *args))
-        return tuple(score(self.model, *args, reference=self.held_to, **options))
+            return score(self.held_to, *args)
+        return score(self.model, *args, reference=self.held_to, **options)
 
 
 class Stored:

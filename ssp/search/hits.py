@@ -57,6 +57,11 @@ class Hits:
             hits.scores[i, : len(rows)] = scores
         return hits
 
+    def named(self) -> Rows:
+        """The different rows, in order, without the filling."""
+        rows = np.unique(self.rows)
+        return rows[rows != NO_ROW]
+
     def lists(self) -> list[list[tuple[int, float]]]:
         """(row, score) of each query, without the filling."""
         lists = []

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
-import numpy as np
-
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError
-from ssp.search.hits import NO_ROW, Answers, Hits, Knobs, Rows, Vectors, fuse, merge
+from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors, fuse, merge
 from ssp.search.known import Known
 from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
 
@@ -35,9 +33,16 @@ class Fleet(Protocol):
     def spans(self) -> Sequence[tuple[int, int]]: ...
 
     def search(
-        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
-    ) -> dict[int, list[Hits]]:
-        """The rankings of every shard that answered in time, by shard."""
+        self,
+        texts: Sequence[str],
+        vectors: Vectors | None,
+        k: int,
+        knobs: Knobs,
+        kind: str,
+        final: bool,
+    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+        """The rankings of every shard that answered in time, by shard; and by row the documents
+        that came along. `final`: the best hits are the answer, so their documents may come."""
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows` (by shard), of every shard that answered in time."""
@@ -51,13 +56,19 @@ class LocalFleet:
         self.spans = [shard.span for shard in shards]
 
     def search(
-        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
-    ) -> dict[int, list[Hits]]:
-        """The rankings of every shard."""
+        self,
+        texts: Sequence[str],
+        vectors: Vectors | None,
+        k: int,
+        knobs: Knobs,
+        kind: str,
+        final: bool,
+    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+        """The rankings of every shard. No document comes along: a fetch costs no trip."""
         replies = {}
         for i, shard in enumerate(self.shards):
             replies[i] = shard.search(texts, vectors, k, knobs, kind)
-        return replies
+        return replies, {}
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, by shard."""
@@ -154,26 +165,33 @@ def _search(
         vectors, spent = corpus.encoder.encode_queries(queries)
         seconds.update(spent)
 
+    final = options.kind != HYBRID and not options.rerank
     with _stage(seconds, "search"):
-        replies = fleet.search(queries, vectors, depth, options.knobs, options.kind)
+        replies, documents = fleet.search(
+            queries, vectors, depth, options.knobs, options.kind, final
+        )
     _check_replies(fleet, range(len(fleet.spans)), replies)
     with _stage(seconds, "merge"):
         rankings = [merge(parts, depth) for parts in zip(*replies.values(), strict=True)]
         hits = fuse(rankings, candidates) if len(rankings) > 1 else rankings[0]
     with _stage(seconds, "fetch"):
-        answers = _fetch(fleet, hits)
+        documents = documents or _fetch(fleet, hits)
+        answers = []
+        for ranked in hits.lists():
+            scored = [(documents[row], score) for row, score in ranked]
+            answers.append([Document(d.id, d.contents, score) for d, score in scored])
 
     if options.rerank:
         assert corpus.reranker is not None
         with _stage(seconds, "rerank"):
             scores = corpus.reranker.scores(queries, answers)
         answers = list(map(_reranked, answers, scores))
-    return [documents[:k] for documents in answers]
+    return [answer[:k] for answer in answers]
 
 
-def _fetch(fleet: Fleet, hits: Hits) -> list[list[Document]]:
-    """The documents of the hits. Fault when a shard was lost since it was searched."""
-    wanted = np.unique(hits.rows[hits.rows != NO_ROW])
+def _fetch(fleet: Fleet, hits: Hits) -> dict[int, Document]:
+    """The documents of the hits, by row. Fault when a shard was lost since it was searched."""
+    wanted = hits.named()
     by_shard: dict[int, Rows] = {}
     for i, (first, last) in enumerate(fleet.spans):
         rows = wanted[(wanted >= first) & (wanted < last)]
@@ -185,11 +203,7 @@ def _fetch(fleet: Fleet, hits: Hits) -> list[list[Document]]:
     documents: dict[int, Document] = {}
     for i, rows in by_shard.items():
         documents.update(zip(rows.tolist(), fetched[i], strict=True))
-    answers = []
-    for ranked in hits.lists():
-        scored = [(documents[row], score) for row, score in ranked]
-        answers.append([Document(d.id, d.contents, score) for d, score in scored])
-    return answers
+    return documents
 
 
 def _check_replies(fleet: Fleet, asked: Iterable[int], replied: Collection[int]) -> None:

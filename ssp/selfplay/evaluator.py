@@ -89,5 +89,5 @@ class Evaluator:
         for question, brief in zip(questions, briefs, strict=True):
             void = brief.outcome is Outcome.VOID
             right = None if void else same(brief.final or "", question.answers)
-            answered.append(Answered(question.hops, right, brief.searches))
+            answered.append(Answered(question.hops, right, brief.searches, question.category))
         return evaluation.summarise(answered)

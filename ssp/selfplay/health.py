@@ -1,5 +1,5 @@
-"""Health of a run: limits on each role's figures (`health.*`), signs of a collapse, and questions
-that are junk.
+"""Health of a run: limits on each role's figures (`health.*`), signs of a collapse, questions that
+are junk, and classes of questions that are unlearned.
 
 An alarm is raised once for as long as its cause lasts. A figure that is not finite passes every
 limit; a missing figure starts no breach and ends none. The figures that are remembered for
@@ -210,3 +210,118 @@ class JunkWatch:
             return alarm
         self._say(str(alarm))
         return None
+
+
+FALL = 0.05
+"""The least loss of accuracy of a class that makes an alarm."""
+ERRORS = 3.0
+"""The same in standard errors of the difference."""
+ACCURACY, ITEMS, ASKED = "eval/accuracy_", "eval/items_", "game/asked_"
+"""How the figures of a class begin."""
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """The accuracy of a class in the evaluation of `step`, and on how many questions."""
+
+    step: int
+    accuracy: float
+    items: float
+
+    @property
+    def variance(self) -> float:
+        """Of the accuracy, by one right and one wrong answer more than there were: a class of
+        which nothing was right is not certain."""
+        share = (self.accuracy * self.items + 1) / (self.items + 2)
+        return share * (1 - share) / self.items
+
+
+class ClassWatch:
+    """Compares each class of questions (`1hop`, `form.backwards`) in an evaluation with the best
+    one before. `earlier`: the rows of processes before this one."""
+
+    def __init__(
+        self, say: Callable[[str], None], earlier: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self._say = say
+        self._measured: dict[int, list[tuple[str, ClassScore]]] = {}
+        self._asked: dict[int, dict[str, float]] = {}
+        self._lasting: set[str] = set()
+        for row in earlier:
+            if row["role"] == "game":
+                self.asked(row["step"], row)
+            elif row["role"] == "eval":
+                self._measured[row["step"]] = _classes(row["step"], row)
+
+    def restart(self, step: int) -> None:
+        """Forget what comes again after `step`."""
+        for known in (self._measured, self._asked):
+            for later in [at for at in known if at > step]:
+                known.pop(later)
+
+    def asked(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Take in how often each class was asked in a round."""
+        shares = {}
+        for name, share in figures.items():
+            if name.startswith(ASKED) and share is not None:
+                shares[name.removeprefix(ASKED)] = float(share)
+        self._asked[step] = shares
+
+    def see(self, step: int, scores: Mapping[str, float]) -> dict[str, float]:
+        """Take in an evaluation: for each class 1 while it is down, else 0. An alarm that begins
+        is said."""
+        figures = {}
+        for name, now in _classes(step, scores):
+            best = self._best(name, step)
+            if best is None:
+                continue
+            error = math.sqrt(best.variance + now.variance)
+            down = best.accuracy - now.accuracy >= max(FALL, ERRORS * error)
+            figures[f"eval/alarm_{name}"] = float(down)
+            if down and name not in self._lasting:
+                self._say(self._told(name, best, now))
+            if down:
+                self._lasting.add(name)
+            else:
+                self._lasting.discard(name)
+        self._measured[step] = _classes(step, scores)
+        return figures
+
+    def _best(self, name: str, step: int) -> ClassScore | None:
+        """The best evaluation of a class before `step`."""
+        before = []
+        for at, classes in self._measured.items():
+            if at < step:
+                before += [one for known, one in classes if known == name]
+        return max(before, key=lambda one: one.accuracy, default=None)
+
+    def _told(self, name: str, best: ClassScore, now: ClassScore) -> str:
+        """The alarm of a class."""
+        since = [shares for at, shares in self._asked.items() if best.step < at <= now.step]
+        columns = {_column(other) for shares in since for other in shares}
+        asked = ""
+        if _column(name) in columns:
+            share = fmean(shares.get(name, 0.0) for shares in since)
+            asked = f" {share:.1%} of the questions that were tried since then were of this class."
+        return (
+            f"class alarm: {name} at step {now.step}: {now.accuracy:.1%} right, and"
+            f" {best.accuracy:.1%} at step {best.step}.{asked} Next: ask it in the game as often as"
+            " the evaluation does (rows, traces, given questions), or hold the policy to its start"
+            " (kl.coef of its role)."
+        )
+
+
+def _column(name: str) -> str:
+    """What the classes are of that a class is told apart from; "" for the number of hops."""
+    return name.rpartition(".")[0]
+
+
+def _classes(step: int, scores: Mapping[str, Any]) -> list[tuple[str, ClassScore]]:
+    """The classes of an evaluation's first set."""
+    classes = []
+    for name, items in scores.items():
+        if name.startswith(ITEMS) and items:
+            label = name.removeprefix(ITEMS)
+            measured = ClassScore(step, scores[ACCURACY + label], items)
+            classes.append((label.removeprefix("by_"), measured))
+    return classes

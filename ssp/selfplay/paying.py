@@ -124,6 +124,10 @@ class Paying:
                 peers=peers[asked, grader],
                 source=game.source,
                 grader=grader,
+                id=one.brief.id,
+                block=one.brief.block.id,
+                row=one.brief.row,
+                version_min=one.brief.version_min,
             )
 
     def _group_of(self, game: Game) -> Hashable:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ssp.base.played import Brief, Game, Ref
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TrainBatch:
 
     role: str
     step: int
-    samples: list[Sample]
+    samples: list[Scored]
     blocks: dict[str, Ref]
     nbytes: int
     figures: dict[str, float] = field(default_factory=dict)

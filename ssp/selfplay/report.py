@@ -6,12 +6,14 @@ from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
 
 from ssp.base.episode import Outcome
 from ssp.base.gamespec import GameSpec
 from ssp.base.played import ANSWERS, ASKS, Brief, Game
 from ssp.game.world.files import Oracle
+from ssp.selfplay.audit import Audit
+from ssp.selfplay.health import ClassWatch
 from ssp.selfplay.settled import Round
 from ssp.telemetry.clock import Clock
 
@@ -38,12 +40,21 @@ class Sink(Protocol):
 
 class Report:
     """Collects the figures of a step from its round and the learners. `oracle`: the world, which
-    knows the truth."""
+    knows the truth. `earlier`: the rows of processes before this one."""
 
-    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, spec: GameSpec):
+    def __init__(
+        self,
+        sink: Sink,
+        oracle: Oracle | None,
+        workers: int,
+        spec: GameSpec,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ):
         self._sink = sink
+        self._classes = ClassWatch(sink.event, earlier)
         self._oracle = oracle
         self._workers = workers
+        self._spec = spec
         self._roles = spec.roles
         self._sides = {ASKS: spec.asker, ANSWERS: spec.answerer}
         self.say = sink.event
@@ -59,6 +70,7 @@ class Report:
         """Forget half-collected steps: the run (re)starts from the checkpoint of `step`."""
         self._rounds.clear()
         self._learned.clear()
+        self._classes.restart(step)
         self._sink.restart(step)
         self._last = time.perf_counter()
 
@@ -75,7 +87,8 @@ class Report:
         report."""
         counts = this.settled.counts
         played = [episode for game in this.played for episode in game.episodes]
-        values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
+        values = {**game_figures(this.games, this.refills), **this.figures, **self._audit(this)}
+        self._classes.asked(this.step, values)
         values["game/groups"] = float(counts["groups"])
         values["game/refills"] = float(this.further)
         values["game/tokens"] = float(sum(p.tokens for p in played))
@@ -103,6 +116,20 @@ class Report:
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
             rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
         self._rounds[this.step] = values, rows, this.clock
+
+    def _audit(self, this: Round) -> Figures:
+        """What the oracle says of a round; nothing where it fails, which is said once."""
+        if self._oracle is None:
+            return {}
+        try:
+            return Audit(self._spec, this.played, self._oracle).figures()
+        except Exception as error:
+            # figures are no reason for a run not to go on, whatever a policy wrote
+            if "oracle" not in self._heard:
+                self._heard.add("oracle")
+                why = str(error) or type(error).__name__
+                self.say(f"step {this.step} has no figures of the world's oracle: {why}")
+            return {}
 
     def learned(self, step: int, stats: Mapping[str, Figures]) -> bool:
         """Collect the figures of one learner's roles after `step`. The last learner writes the
@@ -152,15 +179,16 @@ class Report:
 
     def evaluated(self, step: int, scores: Figures, seconds: float) -> None:
         """Write the scores of an evaluation; its seconds are not the step's."""
-        self._sink.write(step, "eval", {**scores, "time/eval": seconds})
+        alarms = self._classes.see(step, scores)
+        self._sink.write(step, "eval", {**scores, **alarms, "time/eval": seconds})
         self._last += seconds
 
 
-def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> Figures:
+def game_figures(games: Sequence[Game], refills: Sequence[Game]) -> Figures:
     """Figures of one round; those of proposals only where somebody proposed.
 
-    Rates over proposals leave voids out; hops and junk are over accepted questions. The work of
-    past versions counts in `game/played` only."""
+    Rates over proposals leave voids out; hops are over accepted questions, and are the proposer's
+    searches until an oracle counts them. The work of past versions counts in `game/played` only."""
     chosen = [game for game in games if game.chosen and game.frozen != ANSWERS]
     chosen += refills
     newest = [game for game in chosen if game.frozen != ASKS]
@@ -180,13 +208,7 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle 
         "game/refilled": float(sum(game.number < 0 for game in refills)),
         "game/valid_rate": len(valid) / len(judged) if judged else 0.0,
     }
-    if valid and oracle is not None:
-        hops = [oracle.hops(game.question) for game in valid]
-        values["game/hops_mean"] = sum(hops) / len(valid)
-        values["game/unread_rate"] = hops.count(0) / len(valid)
-        junk = [oracle.is_junk(game.question, game.target) for game in valid]
-        values["game/junk_rate"] = sum(junk) / len(valid)
-    elif valid:
+    if valid:
         searches = sum(game.proposal.searches for game in valid if game.proposal)
         values["game/hops_mean"] = searches / len(valid)
     return values

@@ -24,7 +24,7 @@ from ssp.selfplay import documents
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.files import given
 from ssp.selfplay.targets import TargetRow, Targets
-from ssp.selfplay.workers import build, verifier
+from ssp.selfplay.workers import build, lessons, verifier
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,20 @@ def read_scene(cfg: Config) -> Scene:
         hold(loads, rule, f"{role}.engine.kind=endpoint", step)
     for lack in build.missing(cfg):
         raise lack
-    oracle = None
     # An oracle is known by the world's name, which `concrete` replaces by a path.
-    if cfg.spec.asking is not None:
-        oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
+    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
     corpora.check(cfg)
     sets = []
     for item in cfg.data.eval:
-        sets.append(QuestionSet(item.name, read_questions(item.file), item.corpus))
+        questions = read_questions(item.file, by=cfg.eval.by)
+        sets.append(QuestionSet(item.name, questions, item.corpus))
+    if cfg.eval.by and sets:
+        rule = "the questions of the first evaluation set have the column that eval.by names"
+        told = any(question.category for question in sets[0].questions)
+        hold(told, rule, cfg.eval.by, "name one that they have, or leave it empty")
     verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     shown = [item.question or item.target or item.hints.get("document", "") for item in items]
@@ -101,7 +104,8 @@ def _sha256(facts: object) -> str:
 
 
 def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
-    """The digest of each corpus, start model and file that a run uses beside its rows, by key."""
+    """The digest of each corpus, start model, file and trace that a run uses beside its rows, by
+    key."""
     places = corpora.named(cfg)
     of_corpus = {path: corpora.content(path) for path in set(places.values())}
     digests = {"data.corpus": of_corpus[places[corpora.TRAIN]]} if corpora.TRAIN in places else {}
@@ -116,6 +120,9 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
     of_model = {folder: _sha256(models.digests(folder)) for folder in set(folders.values())}
     for role, folder in folders.items():
         digests[f"{role}.model"] = of_model[folder]
+        if lessons.rehearses(cfg, role):
+            logs = [trace.log for trace in lessons.read(cfg, role, folder)]
+            digests[f"{role}.rehearsal.data"] = _sha256([(log.ids, log.kinds) for log in logs])
     return digests
 
 
@@ -159,6 +166,9 @@ def concrete(cfg: Config) -> Config:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
     elif cfg.spec.rows == DOCUMENTS:
         cfg.data.documents = str(documents.place(cfg).absolute())
+    for role in cfg.roles:
+        if lessons.rehearses(cfg, role):
+            cfg.block(role).rehearsal.data = str(lessons.place(cfg, role))
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
         item.corpus = item.corpus if item.corpus == NO_CORPUS else _file(cfg, "corpus", item.corpus)

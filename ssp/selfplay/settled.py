@@ -2,38 +2,29 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import Payment
 from ssp.base.played import Brief, Game, Ref
 from ssp.base.tokenlog import BYTES_A_TOKEN
-from ssp.learning.samples import Sample
 from ssp.learning.scored import Credit, Scored
 from ssp.selfplay.records import Match, Published, TrainBatch
 from ssp.telemetry.clock import Clock
 
 
-@dataclass(frozen=True)
-class Queued:
-    """An episode for its role's learner, and the facts for its estimator."""
-
-    brief: Brief
-    scored: Scored
-
-
 @dataclass
 class Settled:
-    """A settled round: rows, what each learner gets, counts by cause, and bytes by role.
+    """A settled round: rows, what each learner gets (`samples`, which lie in `blocks`), counts by cause,
+    and bytes by role.
 
     `paid`: (group, reward, searches) of each episode with a reward, trained or not. `ended`: how
     many episodes, by role and by whether a fault took them."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
-    queued: dict[str, list[Queued]] = field(default_factory=lambda: defaultdict(list))
-    samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    samples: dict[str, list[Scored]] = field(default_factory=lambda: defaultdict(list))
     blocks: dict[str, dict[str, Ref]] = field(default_factory=lambda: defaultdict(dict))
     counts: Counter[str] = field(default_factory=Counter)
     paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: defaultdict(list))
@@ -66,27 +57,14 @@ class Settled:
             return
         self.paid[brief.role].append((scored.group, reward, brief.searches))
         if state is State.QUEUED:
-            self.queued[brief.role].append(Queued(brief, scored))
+            self.samples[brief.role].append(scored)
+            self.blocks[brief.role][brief.block.id] = brief.block.ref
             self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
     def give_credit(self, role: str, credits: Sequence[Credit]) -> None:
-        """Make the samples of a role from its queued episodes and their credits, in order."""
-        for queued, credit in zip(self.queued[role], credits, strict=True):
-            brief = queued.brief
-            scored = queued.scored
-            sample = Sample(
-                id=brief.id,
-                block=brief.block.id,
-                row=brief.row,
-                reward=scored.reward,
-                group=scored.group,
-                credit=credit,
-                version_min=brief.version_min,
-                turns=scored.turns,
-                baseline=scored.baseline,
-            )
-            self.samples[role].append(sample)
-            self.blocks[role][brief.block.id] = brief.block.ref
+        """Set the credits of a role's samples, in order."""
+        pairs = zip(self.samples[role], credits, strict=True)
+        self.samples[role] = [replace(scored, credit=credit) for scored, credit in pairs]
 
     def batch(self, role: str, more: Mapping[str, float]) -> TrainBatch:
         """What the learner of `role` gets; `more`: figures of the role beside its own."""

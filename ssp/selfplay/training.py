@@ -10,7 +10,7 @@ from ssp.base.episode import State
 from ssp.base.played import Ref
 from ssp.config.crews import bound, learners, learns
 from ssp.config.schema import Config
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.records import Published, TrainBatch
 from ssp.selfplay.versions import ANCHORS, WeightStore
@@ -43,7 +43,7 @@ class Trainer:
         """Train a round's batches of one learner and publish; figures by role. The episodes of a
         role that does not learn now end kept."""
         stats: dict[str, dict[str, float]] = {}
-        samples: dict[str, list[Sample]] = {}
+        samples: dict[str, list[Scored]] = {}
         blocks: dict[str, Ref] = {}
         for batch in batches:
             fresh, figures = await self._fresh(batch)
@@ -61,7 +61,7 @@ class Trainer:
             figures["version"] = float(self._store.latest(role).version)
         return stats
 
-    async def _fresh(self, batch: TrainBatch) -> tuple[list[Sample], dict[str, float]]:
+    async def _fresh(self, batch: TrainBatch) -> tuple[list[Scored], dict[str, float]]:
         """Drop the stale samples of a batch; the others, and figures of the whole batch."""
         version = self._store.latest(batch.role).version
         oldest = version - bound(self._cfg, batch.role)
@@ -77,7 +77,7 @@ class Trainer:
         return fresh, figures
 
     async def _update(
-        self, step: int, samples: Mapping[str, list[Sample]], blocks: Mapping[str, Ref]
+        self, step: int, samples: Mapping[str, list[Scored]], blocks: Mapping[str, Ref]
     ) -> dict[str, dict[str, float]]:
         """Update a learner once on `samples` by role, which lie in these blocks; figures by
         role."""
@@ -92,7 +92,7 @@ class Trainer:
             await self._cast.ledger.first.commit(role, self.incarnation, step, version, ids)
         return {role: {**figures, **self._store.figures(role)} for role, figures in stats.items()}
 
-    async def _mark(self, samples: list[Sample], state: State, cause: str) -> None:
+    async def _mark(self, samples: list[Scored], state: State, cause: str) -> None:
         """Let samples end in a final state."""
         if samples:
             rows = [{"id": sample.id} for sample in samples]

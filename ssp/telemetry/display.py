@@ -30,6 +30,9 @@ TABLE = (
     ("{asker}: hops of accepted questions", "game/hops_mean", ".2f"),
     ("{asker}: share of valid questions", "game/valid_rate", ".1%"),
     ("game: {answerer}'s win rate", "game/win_rate", ".1%"),
+    ("game: labels that are true", "audit/label_truth", ".1%"),
+    ("game: judged right by a wrong label", "audit/false_agreement", ".1%"),
+    ("game: right, and judged wrong", "audit/lost_credit", ".1%"),
 )
 """Rows of the final table: label, figure, form. {asker}, {answerer}: the game's roles; {accuracy}:
 what the accuracy on the first set is called."""
@@ -48,7 +51,7 @@ UPLOAD = 60.0
 
 class Display:
     """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to
-    actors.
+    actors. `earlier`: the rows of processes before this one.
 
     Nothing that it is told reaches the run again: what cannot be written or sent is said and
     left."""
@@ -82,7 +85,8 @@ class Display:
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
-        self._earlier = [*self._log.earlier]
+        self.earlier = self._log.earlier
+        self._earlier = [*self.earlier]
         self._pending: dict[str, float] = {}
 
     def restart(self, step: int) -> None:
@@ -161,7 +165,7 @@ class Display:
             if not values:
                 continue
             steps = 1
-            if name.startswith("game/"):
+            if not name.startswith("eval/"):
                 steps = min(ENDS, max(1, len(values) // 2))
                 most = max(most, steps)
             what = label.format(**self._names)

@@ -17,13 +17,13 @@ from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 TWO = ("solver.learner.kind=deepspeed", "solver.learner.ranks=2")
-SAMPLES = [Sample(f"e{row}", "b", row, float(row % 2), row // 4) for row in range(8)]
+SAMPLES = [Scored(float(row % 2), row // 4, id=f"e{row}", block="b", row=row) for row in range(8)]
 
 
 def config(*overrides: str) -> Config:

@@ -247,3 +247,11 @@ def test_a_ratio_at_the_cap_is_not_bounded():
     for name in ("tis", "decoupled"):
         _, clipped, _ = run(name, [0.0, 0.0], logs(0.5, 0.25), [1.0, 1.0], tis_cap=math.exp(-math.log(0.5)))
         assert clipped.tolist() == [False, True], name
+
+
+@pytest.mark.parametrize("far", [30.0, -30.0])
+def test_a_ratio_is_held_within_e_to_the_twentieth(far):
+    """Of a token whose probability moved without bound, the ratio stays finite: min(20, |log ratio|), as in verl."""
+    values, *_ = run("ppo_clip", [far], [0.0], [-math.copysign(1.0, far)], clip_low=1.0, clip_high=1e30, clip_dual=0.0)
+    expected = math.exp(math.copysign(20.0, far))
+    torch.testing.assert_close(values.abs(), torch.tensor([expected]))

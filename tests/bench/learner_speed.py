@@ -101,7 +101,7 @@ def measure(size: str, rounds: int, tokens: int, group: int, variants: list[str]
                 rates.append(2 * PROBE**3 / probe)
             elif "padded" in variants:
                 with torch.no_grad():
-                    logprobs[name] = (found - score(models["padded"], ids[part], mask[part], 1.0).logprobs).abs()
+                    logprobs[name] = (found - score(models["padded"], ids[part], mask[part], 1.0)[0]).abs()
     for name in variants:
         part = parts[name][-1]
         done = work.operations(ends[part].tolist(), int(mask[part].sum()), backward=True)
@@ -141,10 +141,10 @@ def step(model: PreTrainedModel, ids: Tensor, mask: Tensor, low: bool) -> Tensor
     """Forward and backward of a micro-batch as the learner's; its log-probs."""
     length = int(lengths(mask).max())
     with torch.autocast("cpu", torch.bfloat16) if low else contextlib.nullcontext():
-        scores = score(model, ids[:, :length], mask[:, :length], 1.0)
-    scores.logprobs.sum().backward()
+        logprobs, _, _ = score(model, ids[:, :length], mask[:, :length], 1.0)
+    logprobs.sum().backward()
     model.zero_grad(set_to_none=True)
-    return scores.logprobs.detach()
+    return logprobs.detach()
 
 
 def timed(work: Callable[[], Tensor]) -> tuple[float, Tensor]:

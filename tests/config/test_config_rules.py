@@ -28,6 +28,7 @@ def test_every_number_of_the_schema_has_a_range() -> None:
         ("void.limit=1.1", "void.limit is from 0 to 1"),
         ("void.limit=.nan", "void.limit is from 0 to 1"),
         ("proposer.invalid_reward=.nan", "proposer.invalid_reward is a finite number"),
+        ("solver.rehearsal.share=1.0", "solver.rehearsal.share is from 0 to 0.9"),
         ("solver.learner.lr=.inf", "solver.learner.lr is at least 0"),
         ("proposer.learner.beta2=1", "proposer.learner.beta2 is from 0 to 0.999999"),
         ("eval.temperature=1e-300", "eval.temperature is 0 (greedy) or at least 0.01"),

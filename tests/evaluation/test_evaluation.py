@@ -48,6 +48,7 @@ class Periodic:
     hops: int
     correct: bool | None
     searches: int = 1
+    category: str = ""
 
 
 def test_voids_leave_the_periodic_estimate_and_silence_is_wrong() -> None:

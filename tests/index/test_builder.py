@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -301,7 +302,7 @@ def test_one_process_at_a_time(source, tmp_path):
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import faiss
@@ -311,58 +312,75 @@ from ssp.search.index import builder, store, vectors
 from ssp.search import documents
 faiss.omp_set_num_threads(1)
 postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.ADDED = 120, 0, 16
-encode, calls = Encode(), 0
-def die(inner):
+here = Path({here!r})
+
+def die(inner, at):
+    calls = 0
     def call(*some, **named):
-        global calls
+        nonlocal calls
         calls += 1
-        if calls == {at}:
+        if calls == at:
             os.kill(os.getpid(), signal.SIGKILL)
         return inner(*some, **named)
     return call
-if {name!r} == "encode":
-    encode = die(encode)
-elif {name!r}:
-    where, _, name = {name!r}.partition(".")
-    setattr(globals()[where], name, die(getattr(globals()[where], name)))
-builder.build_index(Path({source!r}), Path({out!r}), dense("HNSW8", parts=2, save_embedding=True), encode=encode)
-print("encoded", getattr(encode, "texts", -1))
+
+def build(out, name, at):
+    encode = Encode()
+    if name == "encode":
+        encode = die(encode, at)
+    elif name:
+        where, _, name = name.partition(".")
+        setattr(globals()[where], name, die(getattr(globals()[where], name), at))
+    builder.build_index(Path({source!r}), out, dense("HNSW8", parts=2, save_embedding=True), encode=encode)
+    out.with_name(out.name + ".encoded").write_text(str(getattr(encode, "texts", -1)))
+
+def life(out, name="", at=0):  # in a child of its own, which has nothing to import
+    child = os.fork()
+    if not child:
+        try:
+            build(out, name, at)
+            os._exit(0)
+        except BaseException as error:
+            print(out, name, repr(error), flush=True)
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+ends = [[life(here / "whole")]]
+for i, (name, at) in enumerate({moments!r}):
+    out = here / f"i{{i}}"
+    killed = life(out, name, at)
+    there = [out.exists(), (here / f".i{{i}}.building").exists()]
+    ends.append([killed, there, life(out)])
+print(json.dumps(ends))
 """
-
-
-def run(source, out, name="", at=0):
-    script = KILLED.format(tests=str(Path(__file__).parents[1]), source=str(source), out=str(out), name=name, at=at)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 @pytest.mark.ray
 @pytest.mark.covers("SR-50")
 def test_a_build_killed_in_any_stage_goes_on_to_the_same_folder(source, tmp_path):
     """Each kill hits one build; a run that is not killed ends it. Nothing that was on disk is made again."""
-    assert run(source, tmp_path / "whole").returncode == 0
+    moments = [
+        ("documents._check_ids", 1, ROWS),
+        ("postings._run", 3, ROWS),
+        ("postings._gathered", 1, ROWS),
+        ("encode", 3, ROWS - 64),
+        ("vectors._write", 1, 0),
+        ("faiss.RandomGenerator", 3, 0),
+        ("faiss.RandomGenerator", 8, 0),
+        ("store._sha256", 4, 0),
+        ("store.stamp", 1, 0),
+    ]
+    places = {"tests": str(ROOT / "tests"), "source": str(source), "here": str(tmp_path)}
+    script = KILLED.format(**places, moments=[moment[:2] for moment in moments])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [whole], *lives = json.loads(done.stdout.splitlines()[-1])
+    assert whole == 0, done.stdout
     expected = contents(tmp_path / "whole")
-    for i, (name, at, encoded) in enumerate(
-        [
-            ("documents._check_ids", 1, ROWS),
-            ("postings._run", 3, ROWS),
-            ("postings._gathered", 1, ROWS),
-            ("encode", 3, ROWS - 64),
-            ("vectors._write", 1, 0),
-            ("faiss.RandomGenerator", 3, 0),
-            ("faiss.RandomGenerator", 8, 0),
-            ("store._sha256", 4, 0),
-            ("store.stamp", 1, 0),
-        ]
-    ):
-        out = tmp_path / f"i{i}"
-        killed = run(source, out, name, at)
-        assert killed.returncode == -signal.SIGKILL, (name, killed.stdout, killed.stderr)
-        assert (out.exists(), (tmp_path / f".i{i}.building").exists()) == (name == "store.stamp", True)
-        ended = run(source, out)
-        assert ended.returncode == 0, (name, ended.stderr)
-        assert ended.stdout.split()[1] == str(encoded), name
-        assert contents(out) == expected, name
+    for i, ((name, _, encoded), (killed, there, ended)) in enumerate(zip(moments, lives, strict=True)):
+        assert (killed, ended) == (-signal.SIGKILL, 0), (name, done.stdout)
+        assert there == [name == "store.stamp", True], name
+        assert (tmp_path / f"i{i}.encoded").read_text() == str(encoded), name
+        assert contents(tmp_path / f"i{i}") == expected, name
         assert not (tmp_path / f".i{i}.building").exists()

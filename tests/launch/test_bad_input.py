@@ -12,6 +12,7 @@ from fakejudge import Reply, serving
 
 from launch import train
 from launch.main import run
+from ssp.base.errors import InputError
 from ssp.game import protocols
 from ssp.game.judge import endpoint
 from ssp.learning.coldstart import ARTEFACT
@@ -64,6 +65,42 @@ def test_what_is_wrong_is_one_paragraph(capsys, home, tmp_path, typed):
     record = json.loads((policy / "ssp.json").read_text())
     (policy / "ssp.json").write_text(json.dumps({**record, "protocol": "other"}))
     assert WRONG[typed] in refused(capsys, home, typed.format(tmp_path))
+
+
+TOLD = {"fields": {"question": "who is it ?"}, "turns": ["<answer> none </answer>"]}
+"""A trace of the solver, in protocol mini."""
+REHEARSED = {
+    "nowhere": (None, "nowhere.jsonl"),
+    "torn": ("{", "is one JSON object"),
+    "of another role": (
+        {**TOLD, "role": "proposer", "fields": {"target": "x"}},
+        "solver.rehearsal.data holds traces of: solver",
+    ),
+    "of another protocol": ({**TOLD, "turns": ["<tool_call> search </tool_call>"]}, "the policy knows"),
+    "of another layout": ({**TOLD, "turns": ["<question> none ? </question>"]}, "the last one hands in"),
+    "too long": ({**TOLD, "turns": ["none " * 300 + "<answer> none </answer>"]}, "a trace fits solver.limits"),
+}
+
+
+@pytest.mark.parametrize("case", REHEARSED)
+def test_what_cannot_be_rehearsed_is_refused(capsys, home, tmp_path, case):
+    row, said = REHEARSED[case]
+    file = tmp_path / "nowhere.jsonl"
+    if row is not None:
+        file.write_text((row if isinstance(row, str) else json.dumps(row)) + "\n")
+    assert said in refused(capsys, home, "solver.rehearsal.share=0.2", f"solver.rehearsal.data={file}")
+
+
+def test_traces_that_have_changed_are_not_gone_on_with(home, tmp_path):
+    """Else other ones would be drawn than by the run that nobody interrupted."""
+    file = tmp_path / "traces.jsonl"
+    file.write_text(json.dumps(TOLD) + "\n")
+    settings = ["steps=2", MODEL, "solver.rehearsal.share=0.2", f"solver.rehearsal.data={file}"]
+    cursor = read_scene(load("quickstart", settings)).targets().state(0)
+    read_scene(load("quickstart", settings)).targets().restore(cursor)
+    file.write_text((json.dumps(TOLD) + "\n") * 2)
+    with pytest.raises(InputError, match="solver.rehearsal.data has changed"):
+        read_scene(load("quickstart", settings)).targets().restore(cursor)
 
 
 WHOLE = {

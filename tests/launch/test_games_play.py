@@ -25,9 +25,12 @@ GAMES = {
     "cross-fit-qwen2.5-3b": {PROPOSER, SOLVER, "solver_a", "solver_b"},
 }
 """Recipes of games other than the duel, and who may learn in two steps of one."""
+SHORT = ("spice-qwen3-4b", "cross-fit-qwen2.5-3b")
+"""Of passages and from memory, and with the most roles; the nightly layer plays the others too, which
+tests/selfplay/test_games_of_the_field.py plays without a model."""
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SHORT else pytest.mark.nightly) for n in GAMES])
 @pytest.mark.covers("GA-01", "GA-02", "GA-03", "GA-04", "GA-05")
 def test_a_game_of_the_field_plays_for_two_rounds(tmp_path: Path, name: str) -> None:
     """Its episodes all end, whoever is paid for them is trained, and nobody else is."""

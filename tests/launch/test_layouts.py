@@ -64,6 +64,7 @@ def ended(claims: Cluster, made: Run, roles: Sequence[str]) -> Counter[str]:
     return Counter(task.func_or_class_name for task in tasks)  # their names change with the actor
 
 
+@pytest.mark.nightly  # in CI: test_placement_groups.py has who sits where
 def test_torch_shares_one_gpu_and_nobody_sleeps(claims: Cluster, tmp_path: Path) -> None:
     """Without vLLM: two players, a verifier and two learners on one GPU, which is not there, so that torch takes the CPU."""
     parts = "engine_gpus=0.2 learner_gpus=0.2 proposers=1 solvers=1 judges=1 nodes=1x2x80".split()

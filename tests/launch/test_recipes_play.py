@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import inprocess
 import numpy as np
@@ -57,9 +58,16 @@ SAME = ("research-qwen2.5-32b", "search-r1-qwen2.5-7b-grpo", "search-r1-qwen2.5-
 GAMES = [name for name in names() if load(name).game.kind not in ("", "self-search")]
 """Those of other games than the duel: tests/launch/test_games_play.py."""
 PLAYED = [name for name in names() if name not in ("quickstart", "simulated", "english", "english-gpu1", *SAME, *GAMES)]
+LIKE = ("gpu8", "gpu32", "ssp-qwen3-8b", "ssrl-llama3.2-3b")
+"""Recipes that are another one at another size; the nightly layer plays them."""
 
 
-@pytest.mark.parametrize("name", PLAYED)
+def each(names: Iterable[str]) -> list[Any]:
+    """Recipes as parameters, some of the nightly layer."""
+    return [pytest.param(name, marks=pytest.mark.nightly if name in LIKE else ()) for name in names]
+
+
+@pytest.mark.parametrize("name", each(PLAYED))
 @pytest.mark.covers("RS-01")
 def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str) -> None:
     run = play(name)
@@ -87,7 +95,7 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str
     assert run.rows(f"SELECT id FROM episodes WHERE role = '{SOLVER}' AND outcome = 'scored'")
 
 
-@pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
+@pytest.mark.parametrize("name", each(["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"]))
 @pytest.mark.covers("SP-01", "SP-08")
 def test_the_duel_needs_no_question_and_no_pair(play: Callable[[str], Played], name: str) -> None:
     """From target answers alone: questions are searched for, pass every rule, and are tried."""
@@ -106,7 +114,7 @@ def test_left_slots_are_filled_from_the_pool(play: Callable[[str], Played]) -> N
     assert first["game/refilled"] == 0 and second["game/refilled"] == 8 - second["game/accepted"] > 0
 
 
-@pytest.mark.parametrize("name", ["ssrl-qwen2.5-7b", "ssrl-llama3.2-3b"])
+@pytest.mark.parametrize("name", each(["ssrl-qwen2.5-7b", "ssrl-llama3.2-3b"]))
 @pytest.mark.covers("SS-01", "SS-04")
 def test_self_search_trains_without_a_request(play: Callable[[str], Played], name: str) -> None:
     """It searches all the same, writes what it finds, and none of that is trained."""

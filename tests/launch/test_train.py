@@ -1,4 +1,4 @@
-"""`ssp train` for real: its own cluster, a given one, staleness bounds, kills, resume, Ctrl-C."""
+"""`ssp train` for real: as a job on a given cluster, in a cluster of its own, killed, resumed, ended by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,45 +9,48 @@ import subprocess
 import sys
 from pathlib import Path
 
+import inprocess
 import pytest
 from moments import MOMENTS, kill_at
-from trainruns import FEW, LONG, PAIRS, PATIENCE, REPO, SMALL, Left, Run, ledger_is_sound, marked, run, until
+from trainruns import (
+    LONG,
+    ONE_MODEL,
+    PAIRS,
+    PATIENCE,
+    REPO,
+    SMALL,
+    Cluster,
+    Left,
+    ledger_is_sound,
+    marked,
+    run,
+    until,
+)
 
 from launch import doctor
 from ssp.base.episode import ROLES
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
-WHOLE = [*PAIRS, "steps=4", "eval.every=2", "save.every=2"]
-ONE_MODEL = ["proposer.engine.kind=scripted", "proposer.learner.kind=simulated", "referee.verifier=none"]
-ONE_MODEL += ["referee.evidence=none", "referee.rules=[malformed, empty, leakage]", "health.on_collapse=warn"]
-ONE_MODEL += ["solver.reward=ssp.learning.tiny.reward:letters"]  # a right answer to a script's question would be luck
-"""A run that starts soon: only the solver has a model."""
+WHOLE = [*SMALL, *PAIRS, "steps=2", "eval.every=1", "save.every=1"]
 LARGEST_UPLOAD = 20_000_000
-TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu")
-"""Figures that may differ between equal runs."""
-
-
-def _figures(made: Left) -> list[dict[str, object]]:
-    rows = [json.loads(line) for line in (made.folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if not key.startswith(TIMES)} for row in rows]
-
-
-def _digest(made: Left, capsys: pytest.CaptureFixture[str]) -> str:
-    assert doctor.main(["--ledger", str(made.folder / "ledger.db"), "--digest"]) == 0
-    return capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run of four steps in a cluster of its own; what listened meanwhile is in `listeners`."""
-    folder = tmp_path_factory.mktemp("whole") / "first"
-    with run(folder, *WHOLE) as made:
-        made.until("the first step", lambda: made.steps() >= 1)
-        made.listeners = _listeners(made.mark)  # type: ignore[attr-defined]
-        made.ends_well()
-        until("no process of the run is left", lambda: not marked(made.mark), 60.0)
-    return made
+def whole(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Left, str]:
+    """A finished run of two steps, and what it said: by `ray job submit` as the README shows it, from a copy of the
+    repository. The run goes to SSP_HOME."""
+    home = tmp_path_factory.mktemp("home")
+    command = [sys.executable, "-m", "launch.train", "--config", "configs/quickstart.yaml", "run.name=job", *WHOLE]
+    environment = json.dumps({"env_vars": {"SSP_HOME": str(home), "SSP_CACHE": os.environ["SSP_CACHE"]}})
+    ray = [str(Path(sys.executable).parent / "ray"), "job", "submit", "--address", ray_cluster.dashboard]
+    done = subprocess.run(
+        [*ray, "--working-dir", ".", "--runtime-env-json", environment, "--", *command],
+        cwd=REPO, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Left(home / "runs" / "job"), done.stdout
 
 
 def _listeners(mark: str) -> list[tuple[str, int]]:
@@ -72,58 +75,44 @@ def _listeners(mark: str) -> list[tuple[str, int]]:
 
 
 def test_a_run_leaves_the_whole_run_folder(whole):
-    folder = whole.folder
+    made, said = whole
     files = "config.yaml metrics.jsonl ledger.db episodes tensorboard timeline.json checkpoints report.html"
-    assert {path.name for path in folder.iterdir()} >= set(files.split())
-    assert {row["step"] for row in whole.rows("solver")} == {1, 2, 3, 4} == {row["step"] for row in whole.rows("game")}
-    assert [row["step"] for row in whole.rows("eval")] == [0, 2, 4]
-    assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
-    assert json.loads((folder / "timeline.json").read_text())
-    assert "what was learned" in whole.text() and str(folder) in whole.text()
+    assert {path.name for path in made.folder.iterdir()} >= set(files.split())
+    assert {row["step"] for row in made.rows("solver")} == {1, 2} == {row["step"] for row in made.rows("game")}
+    assert [row["step"] for row in made.rows("eval")] == [0, 1, 2]
+    assert list((made.folder / "tensorboard").rglob("events.out.tfevents.*"))
+    assert json.loads((made.folder / "timeline.json").read_text())
+    assert "what was learned" in said and str(made.folder) in said
 
 
 def test_a_runs_checkpoints_load_with_transformers_and_its_ledger_is_sound(whole):
     from transformers import AutoModelForCausalLM
 
-    state = json.loads((whole.folder / "checkpoints" / "state.json").read_text())
-    assert state["step"] == 4 and set(state["folders"]) == set(ROLES)
+    made, _ = whole
+    state = json.loads((made.folder / "checkpoints" / "state.json").read_text())
+    assert state["step"] == 2 and set(state["folders"]) == set(ROLES)
     for role, place in state["folders"].items():
         assert place == f"checkpoints/{role}/v{state['versions'][role]}"
-        assert (whole.folder / place / "optimizer.pt").is_file()
-        AutoModelForCausalLM.from_pretrained(whole.folder / place)
-        assert len(list((whole.folder / "checkpoints" / role).iterdir())) == 2  # save.keep
-    ledger_is_sound(whole)
+        assert (made.folder / place / "optimizer.pt").is_file()
+        AutoModelForCausalLM.from_pretrained(made.folder / place)
+        assert len(list((made.folder / "checkpoints" / role).iterdir())) == 2  # save.keep
+    ledger_is_sound(made)
 
 
-def test_every_socket_of_a_run_is_on_loopback(whole):
-    """0100007F is 127.0.0.1 in /proc; of IPv6 only ::1 and 127.0.0.1 mapped would do."""
-    loopback = {"0100007F", "0" * 24 + "01000000", "0000000000000000FFFF00000100007F"}
-    assert whole.listeners and {address for address, _ in whole.listeners} <= loopback
-
-
-def test_a_job_from_a_copy_on_another_cluster_plays_the_same_run(whole, ray_cluster, tmp_path, capsys):
-    """`ray job submit` as the README shows it: the same figures and digest. What git ignores does not travel, and the run
-    goes to SSP_HOME."""
-    command = [
-        sys.executable,
-        "-m",
-        "launch.train",
-        "--config",
-        "configs/quickstart.yaml",
-        "run.name=job",
-        *SMALL,
-        *WHOLE,
-    ]
-    environment = json.dumps({"env_vars": {"SSP_HOME": str(tmp_path), "SSP_CACHE": os.environ["SSP_CACHE"]}})
-    ray = [str(Path(sys.executable).parent / "ray"), "job", "submit", "--address", ray_cluster.dashboard]
-    done = subprocess.run(
-        [*ray, "--working-dir", ".", "--runtime-env-json", environment, "--", *command],
-        cwd=REPO, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    made = Left(tmp_path / "runs" / "job")
-    assert _figures(made) == _figures(whole)
-    assert _digest(made, capsys) == _digest(whole, capsys)
+def test_a_job_plays_the_run_of_one_process_from_a_copy(whole, ray_cluster, tmp_path, capsys):
+    """Each loss and each row of the ledger is the same. What git ignores does not travel."""
+    made, _ = whole
+    one = inprocess.play(load("quickstart", [*WHOLE, f"run.dir={tmp_path / 'one'}"]), "quickstart")
+    for role in ROLES:
+        ours, theirs = (
+            [(row["loss"], row["grad_norm"]) for row in rows] for rows in (made.rows(role), one.figures(role))
+        )
+        assert ours == theirs and len(ours) == 2
+    digests = []
+    for folder in (made.folder, one.folder.path):
+        assert doctor.main(["--ledger", str(folder / "ledger.db"), "--digest"]) == 0
+        digests.append(capsys.readouterr().out.splitlines()[-1])
+    assert digests[0] == digests[1]
     copies = list(ray_cluster.folder.glob("session_latest/runtime_resources/working_dir_files/_ray_pkg_*/"))
     carried = {path.name for copy in copies for path in copy.iterdir()}
     kept = {".venv", ".git", "runs", "data", ".hypothesis"}
@@ -131,35 +120,28 @@ def test_a_job_from_a_copy_on_another_cluster_plays_the_same_run(whole, ray_clus
     assert min(sum(p.stat().st_size for p in copy.rglob("*") if p.is_file()) for copy in copies) < LARGEST_UPLOAD
 
 
-def test_a_killed_run_continues_and_trains_nothing_twice(ray_cluster, tmp_path):
-    """Killed between two saves, then in the middle of one, its learner too. Only the solver has a model."""
-    folder, env = tmp_path / "killed", ray_cluster.env
-    with run(folder, *ONE_MODEL, "steps=400", "save.every=100", env=env) as made:
-        made.until("two steps are committed", lambda: made.steps() >= 2)
-        os.kill(made.process.pid, signal.SIGKILL)
-        made.wait()
-    trained = made.sql("SELECT count(*) FROM episodes WHERE state = 'trained'")[0][0]
-    assert made.saved() == 0 and trained > 0
-
-    with run(folder, *ONE_MODEL, "steps=400", "save.every=1", "resume=auto", env=env) as made:
-        made.until("the first save", lambda: made.saved() >= 1)
-        assert kill_at(made, MOMENTS["in a save"], PATIENCE), made.text()
-    assert made.counts()["rolled_back"] >= trained
-    state = made.saved()
-
-    with run(folder, *ONE_MODEL, f"steps={state + 2}", "save.every=1", "resume=auto", env=env) as made:
-        made.ends_well()
-    assert made.saved() == made.steps() == state + 2
-    ledger_is_sound(made)
-    live = made.sql("SELECT role, step FROM commits WHERE NOT rolled_back ORDER BY role, step")
-    assert live == [(role, step) for role in sorted(ROLES) for step in range(1, state + 3)]
-
-
-def test_ctrl_c_ends_a_run_saved(tmp_path):
-    with run(tmp_path / "stopped", LONG, *FEW, config="simulated") as made:
+def test_a_killed_run_continues_trains_nothing_twice_and_ends_saved_by_ctrl_c(ray_cluster, tmp_path):
+    """Killed in the middle of a save, its learner too, after a step that no save has. It goes on in a cluster of its own,
+    every socket of which is on loopback, and ends with it. Only the solver has a model."""
+    folder = tmp_path / "killed"
+    with run(folder, *ONE_MODEL, LONG, "save.every=2", env=ray_cluster.env) as made:
         made.until("the first step", lambda: made.steps() >= 1)
+        assert kill_at(made, MOMENTS["in a save"], PATIENCE), made.text()
+    state = made.saved()
+    [(lost,)] = made.sql(f"SELECT count(*) FROM episodes WHERE state = 'trained' AND commit_step > {state}")
+    assert lost > 0
+
+    # 0100007F is 127.0.0.1 in /proc; of IPv6 only ::1 and 127.0.0.1 mapped would do.
+    loopback = {"0100007F", "0" * 24 + "01000000", "0000000000000000FFFF00000100007F"}
+    with run(folder, *ONE_MODEL, LONG, "save.every=1", "resume=auto") as made:
+        made.until("a step more than was lost", lambda: made.saved() >= state + 3)
+        listeners = _listeners(made.mark)
+        assert listeners and {address for address, _ in listeners} <= loopback
         os.killpg(made.process.pid, signal.SIGINT)  # the terminal's Ctrl-C reaches every process of the group
         assert made.wait() == 130, made.text()
         until("no process of the run is left", lambda: not marked(made.mark), 60.0)
-    assert made.saved() == made.steps() >= 1
+    assert made.counts()["rolled_back"] >= lost
+    assert made.saved() == made.steps()
     ledger_is_sound(made)
+    live = made.sql("SELECT role, step FROM commits WHERE NOT rolled_back ORDER BY role, step")
+    assert live == [(role, step) for role in sorted(ROLES) for step in range(1, made.saved() + 1)]

@@ -90,7 +90,7 @@ def make_batch(model_dir):
         rewards = [float(r) for r in np.random.default_rng(seed + 1).integers(0, 2, n)]
         batch = collate(episodes, rewards, [e.game for e in episodes])
         with torch.no_grad():
-            own = score(model, batch.ids, batch.mask, temperature).logprobs
+            own = score(model, batch.ids, batch.mask, temperature)[0]
         generator = torch.Generator().manual_seed(seed)
         batch.logprobs[batch.mask] = own + noise * torch.randn(own.shape, generator=generator)
         return batch

@@ -1,6 +1,6 @@
 """Learners of several ranks, in processes of their own: jobs that end killed, and the same jobs gone on with.
 
-`python rankruns.py MODEL OUT PHASE RANK`: phase `first` trains twice, saves, trains once more and kills itself; phase `again`
+`python rankruns.py MODEL OUT PHASE LAYER RANK`: phase `first` trains twice, saves, trains once more and kills itself; phase `again`
 loads and trains once. Rank 0 leaves figures and weights of each job in OUT. Before they meet in phase `first`, each rank
 does its part of the jobs to compare with, alone.
 """
@@ -29,8 +29,9 @@ ZERO = {"learner.kind": "deepspeed"}
 GAE = {"algorithm": "gae", "kl.place": "reward", "kl.kind": "k1", "critic.lr": 1e-3}
 EMA = {"kl.ema_tau": 0.5, "kl.ema_every": 1, "kl.target": 0.01}
 LORA = {"learner.lora.rank": 4}
+AGAIN = {"rehearsal.share": 0.25, "rehearsal.coef": 0.5}
 
-ALONE = {"whole": {}, "gae": GAE, "ema": EMA, "lora": LORA}
+ALONE = {"whole": {}, "gae": GAE, "ema": EMA, "lora": LORA, "again": AGAIN}
 """Settings that one process trains, to compare with."""
 
 JOBS = {
@@ -43,17 +44,27 @@ JOBS = {
     "zero2-gae": ("gae", {**ZERO, "learner.zero": 2, **GAE}),
     "zero3-ema": ("ema", {**ZERO, "learner.zero": 3, **EMA}),
     "zero2-lora": ("lora", {**ZERO, "learner.zero": 2, **LORA}),
+    "zero3-again": ("again", {**ZERO, "learner.zero": 3, **AGAIN}),
     "zero2-bf16": ("", {**ZERO, "learner.zero": 2, "learner.dtype": "bfloat16", **EMA}),
 }
 """What two ranks train: the settings to compare with, and their own."""
 
+NIGHTLY = ("zero1", "zero3-small", "zero2-host")
+"""Jobs of the nightly layer: each differs by one setting from one of the others."""
+
+
+def jobs(layer: str) -> dict[str, tuple[str, dict]]:
+    """The jobs of a layer, "ray" or "nightly"."""
+    return {name: job for name, job in JOBS.items() if (name in NIGHTLY) is (layer == "nightly")}
+
+
 TWO = 2
 
 
-def spawn(model: Path, out: Path, phase: str) -> None:
+def spawn(model: Path, out: Path, phase: str, layer: str) -> None:
     """Run a phase to its end; AssertionError with what the ranks said when one of them fails."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.getcwd()])}
-    arguments = [sys.executable, __file__, str(model), str(out), phase]
+    arguments = [sys.executable, __file__, str(model), str(out), phase, layer]
     ranks = [
         subprocess.Popen([*arguments, str(rank)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for rank in range(TWO)
@@ -92,7 +103,7 @@ def batch(model, seed):
     made = collate(episodes, rewards, [e.game for e in episodes])
     with torch.no_grad():
         start = AutoModelForCausalLM.from_pretrained(model).eval()
-        made.logprobs[made.mask] = score(start, made.ids, made.mask, 1.0).logprobs
+        made.logprobs[made.mask] = score(start, made.ids, made.mask, 1.0)[0]
     return made
 
 
@@ -122,10 +133,15 @@ def watched(learner):
 def job(model, out, name, settings, phase, group):
     """One job of a phase; rank 0 writes what came out."""
     import torch
+    from conftest import _episodes
 
     from ssp.learning.learner import PolicyLearner
+    from ssp.learning.rehearsal import Rehearsal
 
-    learner, record = PolicyLearner(model, {"solver": role(settings)}, ranks=group), {}
+    block = role(settings)
+    learner, record = PolicyLearner(model, {"solver": block}, ranks=group), {}
+    if block.rehearsal.share:
+        learner.objectives["solver"].rehearsal = Rehearsal(block, _episodes(10, 9), "solver", 0)
     if phase == "again":
         learner.load(out / f"{name}-saved")
     else:
@@ -140,7 +156,7 @@ def job(model, out, name, settings, phase, group):
         torch.save({"figures": figures, "weights": weights, **record}, out / f"{name}-{phase}.pt")
 
 
-def main(model: Path, out: Path, phase: str, rank: int) -> None:
+def main(model: Path, out: Path, phase: str, layer: str, rank: int) -> None:
     import torch
 
     from ssp.learning.backends import ranks
@@ -152,12 +168,13 @@ def main(model: Path, out: Path, phase: str, rank: int) -> None:
         place.with_suffix(".tmp").write_text(json.dumps(listener.getsockname()))
         place.with_suffix(".tmp").rename(place)
     if phase == "first":
-        for name in list(ALONE)[rank::TWO]:
+        alone = {first: ALONE[first] for first, _ in jobs(layer).values() if first}
+        for name in [*alone][rank::TWO]:
             job(model, out, name, ALONE[name], phase, ranks.SOLO)
     while not place.exists():
         time.sleep(0.05)
     group = ranks.join(rank, TWO, tuple(json.loads(place.read_text())), 120.0, listener)
-    for name, (_, settings) in JOBS.items():
+    for name, (_, settings) in jobs(layer).items():
         job(model, out, name, settings, phase, group)
     group.total([0.0])
     if phase == "first":
@@ -165,4 +182,4 @@ def main(model: Path, out: Path, phase: str, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5], int(sys.argv[5]))

@@ -47,12 +47,12 @@ def test_what_is_published_computes_what_the_learner_computes(tmp_path, model_di
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "v1").eval()
     base = AutoModelForCausalLM.from_pretrained(model_dir).eval()
     with torch.no_grad():
-        ours = score(learner.model, batch.ids, batch.mask, 1.0).logprobs
-        torch.testing.assert_close(ours, score(merged, batch.ids, batch.mask, 1.0).logprobs, atol=1e-4, rtol=0)
-        bare = score(lora.Bare(learner.model), batch.ids, batch.mask, 1.0).logprobs
-        assert torch.equal(bare, score(base, batch.ids, batch.mask, 1.0).logprobs) and not torch.equal(bare, ours)
+        ours = score(learner.model, batch.ids, batch.mask, 1.0)[0]
+        torch.testing.assert_close(ours, score(merged, batch.ids, batch.mask, 1.0)[0], atol=1e-4, rtol=0)
+        bare = score(lora.Bare(learner.model), batch.ids, batch.mask, 1.0)[0]
+        assert torch.equal(bare, score(base, batch.ids, batch.mask, 1.0)[0]) and not torch.equal(bare, ours)
         peft = PeftModel.from_pretrained(base, tmp_path / "v1" / "adapter").eval()
-        theirs = score(peft.base_model.model, batch.ids, batch.mask, 1.0).logprobs
+        theirs = score(peft.base_model.model, batch.ids, batch.mask, 1.0)[0]
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     assert load_file(tmp_path / "v1" / "adapter" / "adapter_model.safetensors")
 

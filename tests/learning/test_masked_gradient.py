@@ -65,7 +65,7 @@ def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, pla
     penalty = torch.where(on, 0.01 * torch.arange(on.shape[1]), 0.0)
     advantages = estimate(algorithms.get(name, 0.9, 0.8), given, penalty, place).advantages
     assert torch.equal(advantages[~on], torch.zeros(int((~on).sum()))) and bool(torch.isfinite(advantages).all())
-    logprobs = score(model, batch.ids, on, 0.7).logprobs
+    logprobs = score(model, batch.ids, on, 0.7)[0]
     (hidden,) = model.seen
     rows = torch.arange(8)[:, None].expand(on.shape)[on]
     start = batch.logprobs[on] + 0.3 * torch.randn(len(rows), generator=torch.Generator().manual_seed(6))
@@ -84,10 +84,12 @@ def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, pla
 def test_no_kl_and_no_bonus_reaches_an_observation(model, model_dir, batch, kind):
     on = batch.mask & batch.valid[:, None]
     options = {"reference": AutoModelForCausalLM.from_pretrained(model_dir).requires_grad_(False)}
-    scores = score(model, batch.ids, on, 0.7, compare(kind), batch.logprobs[on], **options, entropy_gradient=True)
+    _, entropy, divergence = score(
+        model, batch.ids, on, 0.7, compare(kind), batch.logprobs[on], **options, entropy_gradient=True
+    )
     (hidden,) = model.seen
-    assert_only_at(scores.kl.sum(), hidden, on[:, 1:])
-    assert_only_at(scores.entropy.sum(), hidden, on[:, 1:])
+    assert_only_at(divergence.sum(), hidden, on[:, 1:])
+    assert_only_at(entropy.sum(), hidden, on[:, 1:])
 
 
 def test_the_entropy_bonus_has_the_gradient_of_the_entropy(model, batch):
@@ -96,9 +98,9 @@ def test_the_entropy_bonus_has_the_gradient_of_the_entropy(model, batch):
     on[0, int(torch.nonzero(batch.mask[0])[0])] = True
     logits = []
     model.get_output_embeddings().register_forward_hook(lambda module, args, output: logits.append(output))
-    scores = score(model, batch.ids, on, 0.7, entropy_gradient=True)
-    (got,) = torch.autograd.grad(scores.entropy.sum(), logits[0])
+    _, bonus, _ = score(model, batch.ids, on, 0.7, entropy_gradient=True)
+    (got,) = torch.autograd.grad(bonus.sum(), logits[0])
     log_p = torch.log_softmax(logits[0].double() / 0.7, dim=-1)
     entropy = -(log_p.exp() * log_p).sum()
-    assert scores.entropy.item() == pytest.approx(entropy.item(), abs=1e-5)
+    assert bonus.item() == pytest.approx(entropy.item(), abs=1e-5)
     torch.testing.assert_close(got.double(), -log_p.exp() * (log_p + entropy) / 0.7, atol=1e-7, rtol=1e-4)

@@ -64,18 +64,20 @@ def ragged(rows=9, longest=37, seed=0):
 def outcome(model, ids, mask, reference=None, compare=None, cells=2**26):
     """Scores and the gradient of a loss that weighs every token and every term differently."""
     model.zero_grad()
-    scores = score(model, ids, mask, 0.7, compare, reference=reference, entropy_gradient=True, cells=cells)
-    weights = torch.linspace(-1, 1, len(scores.logprobs))
-    loss = (weights * scores.logprobs).sum() + 0.3 * (weights * scores.entropy).sum()
+    scores = logprobs, entropy, kl = score(
+        model, ids, mask, 0.7, compare, reference=reference, entropy_gradient=True, cells=cells
+    )
+    weights = torch.linspace(-1, 1, len(logprobs))
+    loss = (weights * logprobs).sum() + 0.3 * (weights * entropy).sum()
     if compare is not None:
-        loss = loss + 0.2 * (weights * scores.kl).sum()
+        loss = loss + 0.2 * (weights * kl).sum()
     (loss / len(weights)).backward()
     return scores, {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
 def same(one, other):
-    for name in ("logprobs", "entropy", "kl"):
-        torch.testing.assert_close(getattr(one[0], name), getattr(other[0], name), atol=1e-5, rtol=0)
+    for mine, theirs in zip(one[0], other[0], strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
     for name, grad in one[1].items():
         torch.testing.assert_close(other[1][name], grad, atol=1e-6, rtol=1e-6)
 
@@ -110,8 +112,8 @@ def test_in_bfloat16_what_several_products_read_is_kept_once():
 
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with hooks, torch.autocast("cpu", torch.bfloat16):
-        scores = score(packed, ids, mask, 1.0)
-    assert len(kept) == 3 + 3 + 1 and scores.logprobs.requires_grad
+        logprobs, _, _ = score(packed, ids, mask, 1.0)
+    assert len(kept) == 3 + 3 + 1 and logprobs.requires_grad
 
 
 @pytest.mark.covers("SR-10")
@@ -120,11 +122,11 @@ def test_rows_do_not_see_each_other(name):
     _, packed = pair(name)
     ids, mask = ragged()
     with torch.no_grad():
-        before = score(packed, ids, mask, 1.0).logprobs
+        before = score(packed, ids, mask, 1.0)[0]
         for row in range(len(ids)):
             other = ids.clone()
             other[row] = (ids[row] + 1) % VOCAB
-            after = score(packed, other, mask, 1.0).logprobs
+            after = score(packed, other, mask, 1.0)[0]
             owner = torch.arange(len(ids))[:, None].expand_as(mask)[mask]
             torch.testing.assert_close(after[owner != row], before[owner != row], atol=2e-6, rtol=0)
             assert not mask[row].any() or not torch.allclose(after[owner == row], before[owner == row], atol=1e-3)
@@ -167,9 +169,9 @@ def test_mixed_precision_stays_near():
         padded, packed = pair(name)
         ids, mask = ragged()
         with torch.no_grad():
-            exact = score(padded, ids, mask, 1.0).logprobs
+            exact = score(padded, ids, mask, 1.0)[0]
         with torch.autocast("cpu", torch.bfloat16):
-            rough = score(packed, ids, mask, 1.0).logprobs
+            rough = score(packed, ids, mask, 1.0)[0]
         assert rough.dtype == torch.float32
         rough.sum().backward()
         assert all(p.grad.dtype == torch.float32 for p in packed.parameters())
@@ -268,7 +270,7 @@ def test_prompts_that_differ_in_one_token_are_two(name):
     ids[1, 5], ids[2, 0] = 40, 41
     mask = torch.zeros(ids.shape, dtype=torch.bool)
     mask[:, 6:] = True
-    want, got = (score(model, ids, mask, 0.7).logprobs for model in (padded, packed))
+    want, got = (score(model, ids, mask, 0.7)[0] for model in (padded, packed))
     torch.testing.assert_close(want, got, atol=1e-5, rtol=0)
     own = want.view(3, 6)
     assert not torch.allclose(own[0], own[1], atol=1e-3) and not torch.allclose(own[0], own[2], atol=1e-3)

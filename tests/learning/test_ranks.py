@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from rankruns import ALONE, JOBS, role, spawn
+from rankruns import ALONE, JOBS, NIGHTLY, role, spawn
 from transformers import AutoModelForCausalLM
 
 from ssp.base.errors import InputError
@@ -20,22 +21,32 @@ from ssp.learning.memory import Job, gradient, pieces
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory, model_dir):
-    """What all jobs left: alone and with two ranks up to their death, and gone on with."""
-    folder = tmp_path_factory.mktemp("ranks")
-    spawn(model_dir, folder, "first")
-    spawn(model_dir, folder, "again")
-    return folder
+    """Job -> folder of what it left: alone and with two ranks up to their death, and gone on with; by layer."""
+
+    @cache
+    def run(layer):
+        folder = tmp_path_factory.mktemp("ranks")
+        spawn(model_dir, folder, "first", layer)
+        spawn(model_dir, folder, "again", layer)
+        return folder
+
+    return lambda job: run("nightly" if job in NIGHTLY else "ray")
 
 
-def left(out, name, phase="first"):
-    return torch.load(out / f"{name}-{phase}.pt", weights_only=False)
+def left(folder, name, phase="first"):
+    return torch.load(folder / f"{name}-{phase}.pt", weights_only=False)
+
+
+def each(names):
+    """`names` of jobs as parameters, some of the nightly layer."""
+    return [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ()) for name in names]
 
 
 @pytest.mark.ray
 @pytest.mark.covers("SR-10", "SR-06")
-@pytest.mark.parametrize("name", [name for name, (alone, _) in JOBS.items() if alone])
+@pytest.mark.parametrize("name", each(name for name, (alone, _) in JOBS.items() if alone))
 def test_two_ranks_make_the_update_of_one_process(out, name):
-    ours, alone = left(out, name), left(out, JOBS[name][0])
+    ours, alone = left(out(name), name), left(out(name), JOBS[name][0])
     for key, weight in alone["weights"].items():
         np.testing.assert_allclose(ours["weights"][key], weight, atol=1e-5, rtol=0, err_msg=key)
     for key in set(alone["figures"]) - {"seconds", "mfu"}:
@@ -46,9 +57,9 @@ def test_two_ranks_make_the_update_of_one_process(out, name):
 
 @pytest.mark.ray
 @pytest.mark.covers("SR-14")
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", each(JOBS))
 def test_killed_and_loaded_is_bit_for_bit_the_uninterrupted_run(out, name):
-    whole, resumed = left(out, name), left(out, name, "again")
+    whole, resumed = left(out(name), name), left(out(name), name, "again")
     assert whole["weights"].keys() == resumed["weights"].keys()
     assert all(np.array_equal(whole["weights"][key], resumed["weights"][key]) for key in whole["weights"])
     for key in set(whole["figures"]) - {"seconds", "mfu"}:
@@ -57,6 +68,7 @@ def test_killed_and_loaded_is_bit_for_bit_the_uninterrupted_run(out, name):
 
 @pytest.mark.ray
 def test_bfloat16_learns_about_the_same_and_keeps_a_float32_anchor(out):
+    out = out("zero2-bf16")
     ours, alone = left(out, "zero2-bf16"), left(out, "ema")
     assert ours["figures"]["loss"] == pytest.approx(alone["figures"]["loss"], abs=0.02)
     assert 0 < ours["figures"]["logprob_mismatch/max"] < 0.5
@@ -66,8 +78,9 @@ def test_bfloat16_learns_about_the_same_and_keeps_a_float32_anchor(out):
 
 @pytest.mark.ray
 @pytest.mark.covers("SR-14")
-@pytest.mark.parametrize("name", ["zero1", "zero3", "zero2-lora"])
+@pytest.mark.parametrize("name", each(["zero1", "zero3", "zero2-lora"]))
 def test_the_checkpoint_is_a_model_folder(out, name):
+    out = out(name)
     model = AutoModelForCausalLM.from_pretrained(out / f"{name}-saved", dtype=torch.float32)
     assert not list(out.glob("*.tmp-*"))
     record = json.loads((out / f"{name}-saved" / "ssp.json").read_text())
@@ -90,11 +103,13 @@ def test_the_checkpoint_is_a_model_folder(out, name):
 def test_what_another_learner_wrote_is_refused(out, model_dir, tmp_path, name, settings, message):
     if name in ALONE:
         PolicyLearner(model_dir, {"solver": role(ALONE[name])}).save(tmp_path / f"{name}-saved", {"role": "solver"})
-        out = tmp_path
+        written = tmp_path
+    else:
+        written = out(name)
     learner = PolicyLearner(model_dir, {"solver": role(settings)})
     before = learner.weights()
     with pytest.raises(InputError, match=message):
-        learner.load(out / f"{name}-saved")
+        learner.load(written / f"{name}-saved")
     assert all(np.array_equal(before[key], weight) for key, weight in learner.weights().items()) and learner.step == 0
 
 

@@ -60,6 +60,7 @@ def test_on_a_network_the_folder_has_what_the_last_checkpoint_needs(network: Pat
     assert states(network) == {"trained": 1, "queued": 1}
     assert sorted(path.name for path in network.parent.iterdir()) == ["ledger.db"]
     ledger.commit("solver", 1, 2, 2, ["b"])
+    assert ledger.path.with_name("ledger.db-wal").exists(), "who reads it holds up no write"
     ledger.fold()
     assert states(network) == {"trained": 2}
 

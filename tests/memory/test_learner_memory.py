@@ -23,7 +23,7 @@ from ssp.base.shape import Shape
 from ssp.capacity.memory import engine, learner
 from ssp.capacity.memory.needs import Need
 from ssp.capacity.memory.shapes import PUBLIC, Model, find
-from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig, StageConfig
+from ssp.config.role import LearnerConfig, LoraConfig, RehearsalConfig, RoleConfig, StageConfig
 from ssp.engines.torch_engine import TorchEngine
 from ssp.learning import forward, lora
 from ssp.learning.backends import make
@@ -183,7 +183,9 @@ MEASURE = Path(__file__).with_name("deepspeed_bytes.py")
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("asked", [(2, "bfloat16", "none"), (3, "bfloat16", "all")])
+@pytest.mark.parametrize(
+    "asked", [(3, "bfloat16", "all"), pytest.param((2, "bfloat16", "none"), marks=pytest.mark.nightly)]
+)
 def test_deepspeed_holds_what_is_planned(asked: tuple[int, str, str]) -> None:
     """Two updates of a real engine of one rank, in a process of its own; every tensor that is left, summed."""
     zero, dtype, offload = asked
@@ -296,3 +298,19 @@ def test_an_embedded_engine_holds_what_is_planned(dtype: str, kind: str, tied: b
     cache.reserve(5, block.limits.longest)
     assert cache.length == block.limits.longest and cache.keys[0].dtype is getattr(torch, dtype)
     assert sum(t.nbytes for t in (*cache.keys, *cache.values)) == needs["KV cache"]
+
+
+def test_traces_that_are_rehearsed_lie_in_the_memory_of_each_rank(tmp_path: Path) -> None:
+    """By the size of their file, on the host; nothing without a share, and nothing is known of what is not here."""
+    (tmp_path / "traces.jsonl").write_bytes(b"x" * 1000)
+    model = Model("m", 1000, None)
+    counted = {}
+    for name in ("traces.jsonl", "nowhere.jsonl", "world:english"):
+        data = name if name.startswith("world:") else str(tmp_path / name)
+        for share in (0.0, 0.2):
+            block = RoleConfig(rehearsal=RehearsalConfig(share=share, data=data))
+            needs = [need for need in learner.rank(model, [block, block]) if need.what == "traces"]
+            assert all(need.host and not need.turn for need in needs)
+            counted[name, share] = sum(need.bytes for need in needs)
+    assert counted.pop(("traces.jsonl", 0.2)) == 2 * 1000 * learner.TRACES
+    assert not any(counted.values())

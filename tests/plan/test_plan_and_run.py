@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from trainruns import SMALL, ledger_is_sound, run
+from trainruns import SMALL, Cluster, ledger_is_sound, run
 
 from ssp.capacity.plan.costs import Costs, own
 from ssp.capacity.plan.simulate import simulate
@@ -22,11 +22,11 @@ SLEEPING = f"""steps={STEPS} schedule.preset=one-step-off schedule.in_flight=tru
     referee.rules=[malformed,empty,leakage]""".split()
 
 
-def test_a_run_of_sleeping_engines_goes_as_it_was_planned(tmp_path: Path) -> None:
+def test_a_run_of_sleeping_engines_goes_as_it_was_planned(ray_cluster: Cluster, tmp_path: Path) -> None:
     cfg = load("quickstart", [*SMALL, *SLEEPING])
     costs = Costs(search_s=0.01)
     planned = simulate(cfg, own(cfg, costs), costs)
-    with run(tmp_path / "run", *SLEEPING) as made:
+    with run(tmp_path / "run", *SLEEPING, env=ray_cluster.env) as made:
         made.ends_well()
         ledger_is_sound(made)
         ages = [row["staleness/max"] for role in cfg.roles for row in made.rows(role)]

@@ -166,3 +166,86 @@ def test_a_reward_may_pay_each_turn_by_what_it_showed(tmp_path: Path) -> None:
 )
 def test_graded_pays_the_judge_s_score_or_its_word(decision: Grade, value: float) -> None:
     assert graded(RoleConfig(reward="graded"), episode(RIGHT, "Paris"), ["Rome"], decision).reward == value
+
+
+def searched(*turns: int, final: str = "Paris") -> Episode:
+    """An attempt that asks `turns[i]` queries in turn i and answers in the last turn, and calls another tool beside them."""
+    made = episode(f"<answer>{final}</answer>", final)
+    made.log = TokenLog()
+    made.log.append(Kind.PROMPT, [1])
+    for queries in turns:
+        made.log.append_model([2, 3], [-1.0, -1.0], 0)
+        made.log.append(Kind.OBSERVATION, [4])
+        for tool in ["search"] * queries + ["read"]:
+            made.queries.append("x")
+            made.tools.append(tool)
+            made.hits.append(0)
+            made.asked.append(len(made.log))
+    made.log.append_model([2], [-1.0], 0)
+    return made
+
+
+@pytest.mark.covers("GA-12")
+@pytest.mark.parametrize(
+    ("turns", "right", "reward", "by_turn"),
+    [
+        ((1,), True, 0.9, (-0.1, 1.0)),
+        ((1, 0, 2), True, 0.7, (-0.1, 0.0, -0.2, 1.0)),
+        ((), True, 1.0, (1.0,)),
+        ((1, 0, 2), False, 0.0, (0.0, 0.0, 0.0, 0.0)),
+    ],
+)
+def test_a_search_of_a_right_attempt_costs_the_turn_that_asked_for_it(
+    turns: tuple[int, ...], right: bool, reward: float, by_turn: tuple[float, ...]
+) -> None:
+    """Not a call of another tool, and not what a wrong attempt searched, which would be paid for giving up."""
+    made = searched(*turns, final="Paris" if right else "Rome")
+    role = RoleConfig(reward="em", reward_options={"search_cost": 0.1})
+    grade = graded(role, made, ["Paris"], Grade(right))
+    assert grade.reward == pytest.approx(reward, abs=1e-12) and grade.turns == pytest.approx(by_turn, abs=1e-12)
+    assert graded(RoleConfig(reward="em"), made, ["Paris"], Grade(right)).turns == ()
+
+
+def test_equal_searches_cost_the_same_whatever_the_turns() -> None:
+    """Else rounding would make a group of two with spread."""
+    made = [searched(*turns) for turns in ((1, 1, 1), (3,), (1, 2), (2, 0, 1))]
+    earned = {score("em", {"search_cost": 0.1}, one, ["Paris"], Grade(True))[0] for one in made}
+    assert len(earned) == 1
+
+
+def test_a_search_costs_beside_a_reward_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_turn(response: str, golds: list[str], turns: list[list[str]], each: float = 0.5) -> list[float]:
+        return [each] * (len(turns) - 1) + [1.0]
+
+    monkeypatch.setitem(rewards._KNOWN, "by_turn", by_turn)
+    options = {"search_cost": 0.1, "each": 0.25}
+    rewards.check("by_turn", options)
+    earned, turns = score("by_turn", options, searched(1, 2), ["Paris"], Grade(True))
+    assert earned == pytest.approx(1.2) and turns == pytest.approx((0.15, 0.05, 1.0))
+
+
+@pytest.mark.parametrize(("right", "final"), [(None, "Paris"), (False, None)])
+def test_searches_cost_nothing_where_nothing_is_scored(right: bool | None, final: str | None) -> None:
+    """A void has no number, and an attempt without an answer earns `invalid_reward`."""
+    made = searched(1, 2)
+    made.final = final
+    role = RoleConfig(reward="em", reward_options={"search_cost": 0.1})
+    decision = Grade(right, void_cause="judge_down" if right is None else "")
+    assert graded(role, made, ["Paris"], decision) == decision
+
+
+@pytest.mark.parametrize("cost", [-0.1, "0.1", True, float("nan"), float("inf"), None])
+def test_a_cost_is_a_number_of_at_least_0(cost: object) -> None:
+    with pytest.raises(InputError, match="search_cost is a finite number of at least 0"):
+        rewards.check("em", {"search_cost": cost})
+
+
+def test_no_reward_has_a_cost_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would be charged once more, or never, without a word."""
+
+    def own(response: str, golds: list[str], search_cost: float = 0.0) -> float:
+        return 1.0 - search_cost
+
+    monkeypatch.setitem(rewards._KNOWN, "own", own)
+    with pytest.raises(InputError, match="no parameter of a reward"):
+        rewards.check("own", {})

@@ -20,15 +20,18 @@ sys.path[:0] = [str(Path(__file__).parents[place]) for place in (0, 1, 2)]
 import torch  # noqa: E402
 from fakes import Sink, Stage, config  # noqa: E402
 
+import ssp.learning.learner  # noqa: E402, F401  (with transformers: seconds, which each child would take)
 import tests.conftest  # noqa: E402, F401  (one thread)
 from ssp.learning.coldstart import ARTEFACT  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.record.runfolder import RunFolder  # noqa: E402
+from tests import lessons  # noqa: E402
 
 STEPS = 6
 BLOCK = {"algorithm": "reinforce_running", "loss": "pg", "kl__coef": 0.1, "kl__target": 0.01}
 SETTINGS = {f"{role}__{key}": value for role in ("proposer", "solver") for key, value in BLOCK.items()}
 SETTINGS |= {"steps": STEPS, "save__every": 1, "eval__every": 0, "proposer__batch": 4, "solver__batch": 3}
+SETTINGS |= {"solver__rehearsal__share": 0.2, "solver__rehearsal__coef": 0.5}
 LIVES = ("a checkpoint is being written", "a checkpoint is renamed", "state.json is not there yet", "before a commit")
 
 
@@ -77,7 +80,8 @@ def play(folder: Path, life: str) -> int:
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     arm(life)
-    stage = Stage(config(**SETTINGS), folder, model=ARTEFACT)
+    traces = str(folder.parent / "traces.jsonl")
+    stage = Stage(config(**SETTINGS, solver__rehearsal__data=traces), folder, model=ARTEFACT)
     stage.sink = Log(folder / "log.jsonl")
     asyncio.run(stage.game().run())
     stage.settled()
@@ -85,6 +89,7 @@ def play(folder: Path, life: str) -> int:
 
 
 def main(out: Path) -> None:
+    lessons.write(out / "traces.jsonl", 12)
     codes = {"whole": play(out / "whole", "")}
     steps = []
     for life in (*LIVES, ""):

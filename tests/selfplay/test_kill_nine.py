@@ -23,8 +23,8 @@ TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu", "version")
 
 
 def test_a_run_that_is_killed_again_and_again_is_the_run_that_nobody_touched(tmp_path: Path) -> None:
-    """Each process died where it was to; weights, optimizers, cursor, data, rewards and losses are the same, also the losses
-    of steps that were made twice."""
+    """Each process died where it was to; weights, optimizers, cursor, data, rewards, losses and what the solver rehearsed are
+    the same, also in steps that were made twice."""
     command = [sys.executable, str(Path(__file__).with_name("ninelives.py")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -36,6 +36,8 @@ def test_a_run_that_is_killed_again_and_again_is_the_run_that_nobody_touched(tmp
     assert trained == _trained(tmp_path / "whole") and {step for _, step, *_ in trained} == set(range(1, STEPS + 1))
     whole, killed = _log(tmp_path / "whole"), _log(tmp_path / "killed")
     once = {(step, role): values for step, role, values in whole}
+    learned = [values for (_, role), values in once.items() if role == "solver" and "loss" in values]
+    assert len({values["rehearsal/nll"] for values in learned}) == len(learned) > 1
     assert {role for _, role in once} >= set(ROLES) and len(killed) > len(whole) == len(once)
     for step, role, values in killed:
         assert values == once[step, role], (step, role)

@@ -16,7 +16,7 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
@@ -76,8 +76,10 @@ class School:
             episode = Episode(id, "g", role, 0)
             episode.log.append(Kind.PROMPT, [1])
             episodes.append(episode)
-        given = enumerate(zip(ids, versions, strict=True))
-        samples = [Sample(id, f"b{step}", i, 1.0, 0, (1.0,), version) for i, (id, version) in given]
+        samples = [
+            Scored(1.0, 0, id=id, block=f"b{step}", row=i, version_min=version, credit=(1.0,))
+            for i, (id, version) in enumerate(zip(ids, versions, strict=True))
+        ]
         return TrainBatch(role, step, samples, {f"b{step}": episodes}, 10, {"reward/mean": 1.0})
 
     def learn(self, batch: TrainBatch) -> dict[str, float]:

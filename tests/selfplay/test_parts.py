@@ -19,7 +19,7 @@ from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.game.games.duel import GAME as DUEL
 from ssp.game.games.given import GAME as GIVEN
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.selfplay import health
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.health import JunkWatch
@@ -177,7 +177,7 @@ def test_a_learner_refuses_a_void_episode() -> None:
     gone = Episode("e", "g", SOLVER, 0)
     gone.void(Fault("engine_died"))
     with pytest.raises(InvariantError, match="e is void"):
-        Learner.update(object.__new__(Learner), {SOLVER: [Sample("e", "b", 0, 1.0, 0)]}, ["b"], [gone])
+        Learner.update(object.__new__(Learner), {SOLVER: [Scored(1.0, 0, id="e", block="b")]}, ["b"], [gone])
 
 
 # lengths and endings

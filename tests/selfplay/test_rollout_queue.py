@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ssp.base.errors import InvariantError, SspError
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.rollout_queue import RolloutQueue
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 def batch(number: int, episodes: int = 1, nbytes: int = 1) -> TrainBatch:
-    samples = [Sample(f"{number}-{i}", "b", i, 1.0, 0) for i in range(episodes)]
+    samples = [Scored(1.0, 0, id=f"{number}-{i}", block="b", row=i) for i in range(episodes)]
     return TrainBatch("solver", number + 1, samples, {"b": None}, nbytes)
 
 

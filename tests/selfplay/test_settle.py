@@ -441,6 +441,28 @@ def test_the_learner_gets_what_each_turn_earned(tmp_path: Path, monkeypatch: pyt
     assert {0.0, 0.5, 1.0} in seen and stage.figures(SOLVER)[-1]["grad_norm"] > 0
 
 
+def test_a_search_costs_the_turn_that_searched_in_the_learners_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a right attempt: on the last token of each turn before the last; the answer's turn has what the answer earned."""
+    seen: list[tuple[float, ...]] = []
+
+    class Watched(learner_worker.Learner):
+        def _learn(self, batches: Any) -> dict[str, dict[str, float]]:
+            batch = batches[SOLVER]
+            assert batch.token_rewards is not None
+            for row, mask in zip(batch.token_rewards.tolist(), batch.mask.tolist(), strict=True):
+                ends = [at for at, on in enumerate(mask) if on and not (mask[at + 1 :] + [False])[0]]
+                seen.append(tuple(row[at] for at in ends))
+            return super()._learn(batches)
+
+    monkeypatch.setattr(local, "Learner", Watched)
+    given = {"game__questions": "dataset", "solver__batch": 6, "eval__every": 0, "steps": 1}
+    costs = {"solver__reward_options": {"search_cost": 0.125}, "solver__algorithm": "grpo_turns"}
+    stage = Stage(config(**given, **costs), tmp_path / "run", model=ARTEFACT).played()
+    assert {(0.0, 0.0), (-0.125, 1.0)} <= set(seen) and stage.figures(SOLVER)[-1]["grad_norm"] > 0
+
+
 @pytest.mark.parametrize(("algorithm", "kept"), [("grpo", False), ("grpo_turns", True)])
 def test_a_group_that_earned_the_same_by_other_turns_teaches_who_tells_turns_apart(algorithm: str, kept: bool) -> None:
     made = game("g1", [T, T])

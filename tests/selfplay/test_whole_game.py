@@ -71,6 +71,9 @@ def test_rules_are_counted_and_oracle_sees_no_junk(tmp_path: Path) -> None:
     figures = [values for _, role, values in stage.sink.rows if role == "game"]
     assert sum(f.get("reject/leakage", 0) for f in figures) > 0
     assert all(f["game/junk_rate"] == 0.0 and f["game/hops_mean"] == 1.0 for f in figures if f["game/accepted"])
+    assert all(f["audit/false_agreement"] == 0.0 == f["audit/lost_credit"] for f in figures)
+    assert all(f["audit/label_truth"] == 1.0 == f["game/asked_1hop"] for f in figures)
+    assert all(f["audit/answer_truth"] == f["audit/agreement"] for f in figures)
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])

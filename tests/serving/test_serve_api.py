@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from searchserver import DOCUMENTS, Down, LongestFirst, create_app, get, post, running, tiny
 
+from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.search.hits import Answers, Hits, Knobs, Vectors
+from ssp.search.hits import Answers, Hits, Knobs
 from ssp.search.router import Corpus, LocalFleet, Options, Router
 from ssp.search.serving.api import CORPUS, LOADING, SearchApi, Served
 from ssp.search.serving.forms import MAX_BODY, MAX_DOCUMENTS, MAX_QUERIES, MAX_QUERY
@@ -211,10 +212,9 @@ def test_a_fault_is_a_503_and_a_fault_again_at_the_client() -> None:
 
 
 class Half(LocalFleet):
-    def search(
-        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
-    ) -> dict[int, list[Hits]]:
-        return {0: super().search(texts, vectors, k, knobs, kind)[0]}
+    def search(self, *args: Any) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+        replies, documents = super().search(*args)
+        return {0: replies[0]}, documents
 
 
 def half() -> SearchApi:

@@ -22,7 +22,7 @@ from ssp.base.crew import CrewCall, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.learning.warmup import loop, traces
 from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.settings import load
@@ -106,7 +106,7 @@ def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
     cfg: Config, folder: Path, episodes: list[Episode]
 ) -> None:
     figures = Learner(cfg, "solver", folder).measure(
-        [Sample("", "b", row, 1.0, row) for row in range(4)], ["b"], episodes[:4]
+        [Scored(1.0, row, block="b", row=row) for row in range(4)], ["b"], episodes[:4]
     )
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     total, tokens = 0.0, 0

@@ -97,6 +97,17 @@ def test_the_proposers_questions_that_were_accepted_and_answered(run: Path) -> N
     assert (question.id, question.final, answer.id) == ("p-asked", f"{OTHER} seat ?", "s-right")
 
 
+@pytest.mark.parametrize(("cost", "good"), [(0.0, ["s-right"]), (0.5, ["s-half", "s-right"])])
+def test_what_its_searches_cost_makes_no_episode_worse(
+    run: Path, monkeypatch: pytest.MonkeyPatch, cost: float, good: list[str]
+) -> None:
+    """Half a point is what a right attempt with one search has earned where a search costs half a point."""
+    monkeypatch.setattr(Episode, "searches", property(lambda episode: ["x"] * (episode.id == "s-half")))
+    cfg = load("quickstart", [f"solver.reward_options.search_cost={cost}"])
+    (run / "config.yaml").write_text(to_yaml(cfg))
+    assert [episode.id for episode in traces.of_run(run, {SOLVER: RENDERER})] == good
+
+
 def test_no_run_none_good_and_another_familys_tokens(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

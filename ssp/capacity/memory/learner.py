@@ -12,11 +12,14 @@ tensors that autograd saves)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ssp.base.shape import Shape
 from ssp.capacity.memory.needs import Need, share
 from ssp.capacity.memory.shapes import Model
 from ssp.config.role import LearnerConfig, RoleConfig
+from ssp.game.world.files import is_world
+from ssp.record.runfolder import RunFolder
 
 FLOAT32, BFLOAT16 = 4, 2
 BUCKET = 200_000_000
@@ -27,6 +30,10 @@ LIVE = 1_000_000_000
 CELLS, CELL_BYTES = 2**26, 24
 """Logits at a time (as `ssp.learning.forward.CELLS`), and bytes of each in the backward pass:
 logits, softmax, exponential and entropy product, two gradients, float32 each."""
+
+TRACES = 8
+"""Bytes at the peak for each byte of a file of traces that a rank reads to rehearse them (2,000
+traces of 360 tokens)."""
 
 
 def width(dtype: str) -> int:
@@ -63,12 +70,26 @@ def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple
         if more > 0:
             needs.append(Need("gradients in float32", more, turn=True))
 
+    read = sum(traces(block) for block in blocks)
+    if read:
+        needs.append(Need("traces", read * TRACES, host=True))
+
     # Each rank reads the whole model once. The first one publishes and saves it whole: from a GPU
     # through two copies.
     copies = 2 if gpu else 1
     whole = model.parameters * FLOAT32 * copies
     needs.append(Need("whole weights", whole, host=True, after=True))
     return tuple(needs)
+
+
+def traces(block: RoleConfig) -> int:
+    """Bytes on disk of what a role rehearses: a file, or the transcripts of a run; 0 for nothing,
+    and where it is not here."""
+    if not block.rehearsal.share or is_world(block.rehearsal.data):
+        return 0
+    place = Path(block.rehearsal.data)
+    files = list(RunFolder(place).episodes.glob("*")) if place.is_dir() else [place]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def trainable(model: Model, learner: LearnerConfig) -> int:

@@ -90,8 +90,8 @@ def judge_seconds(cfg: Config, costs: Costs) -> float:
 @dataclass(frozen=True)
 class RoleCosts:
     """What one role costs. `pace`: of its engines. `tokens`, `sigma`, `cap`: mean, spread and most
-    of a turn's tokens. `searches`: fewest and most. `token`: seconds of one GPU a trained token.
-    `gpus`: of an engine."""
+    of a turn's tokens. `searches`: fewest and most. `token`: seconds of one GPU a trained token,
+    with what is rehearsed beside it. `gpus`: of an engine."""
 
     pace: DecodePace
     tokens: float
@@ -126,7 +126,7 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
         computed = (8 if block.learner.checkpointing else 6) * model.parameters
         step_ms = 1e3 * weights_read / BANDWIDTH
         sequence_ms = 1e3 * cache_read / BANDWIDTH
-        token_ms = 1e3 * computed / FLOPS
+        token_ms = 1e3 * computed / FLOPS / (1.0 - block.rehearsal.share)
 
     step = _typed(costs.step_ms, step_ms) / 1e3
     sequence = _typed(costs.sequence_ms, sequence_ms) / 1e3

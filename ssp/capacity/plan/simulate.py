@@ -22,7 +22,7 @@ from ssp.capacity.plan.jumping import run_jumping
 from ssp.capacity.plan.players import PlannedPlayers, TokenCounts
 from ssp.config.crews import at_once, bound, learners
 from ssp.config.schema import Config
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.record.ledger.rows import NOTHING
 from ssp.record.ledger.writer import LedgerWriter, Rows
 from ssp.record.runfolder import RunFolder
@@ -174,7 +174,7 @@ class _Learner(Learners):
         self.trained = 0
 
     async def update(
-        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: TokenCounts
+        self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], *blocks: TokenCounts
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
         by_name = dict(zip(names, blocks, strict=True))
         tokens: dict[str, int] = {}

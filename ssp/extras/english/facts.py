@@ -36,6 +36,14 @@ def grammar() -> dict[str, Any]:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def heard() -> dict[str, Any]:
+    """What `heard.yaml` says of phrasings and facts that the oracle alone knows. It is not part of
+    `grammar`, by which the world's files are told apart."""
+    path = Path(__file__).with_name("heard.yaml")
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
 def relations() -> dict[str, dict[str, Any]]:
     """Each relation, by name: where the book states it, and how it is asked for."""
     return grammar()["relations"]

@@ -12,7 +12,7 @@ from ssp.extras.english.world import HELDOUT, TRAIN, English
 from ssp.game.world.files import KINDS, corpus_rows, kept, question_rows, save
 from ssp.game.world.generator import WorldQuestion
 
-VERSION = 13
+VERSION = 14
 """Raised when other files come from the same packages."""
 OTHER_EVAL = {"world:english-train": "eval-train", "world:fanoutqa": "eval-fanoutqa"}
 """Name → the file that it reads for an evaluation: questions of the training split, or

@@ -7,11 +7,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssp.base.text import normalise
 from ssp.extras.english.facts import Fact, relations
 from ssp.extras.english.sources import Sources
+
+
+class Reading(NamedTuple):
+    """A way to read a text: its answer, the facts that lead there, and whether the last one is
+    followed back. `answer` None: nobody knows it."""
+
+    answer: str | None
+    hops: int
+    back: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,6 @@ class Hop:
 
 
 Chain = tuple[Hop, ...]
-Reading = tuple[str, int]
-"""The answer of a text, and the hops that it takes."""
 WHOLE, INNER = ("ask", "which", "posed"), ("of", "back", "told")
 """A relation's phrasings that end a question, and those that stand inside one."""
 AHEAD = ("ask", "posed", "of")
@@ -116,11 +123,11 @@ class Reader:
                 continue
             phrase = match[1].strip()
             # the noun phrase is a name, or leads over other facts itself
-            starts = [(name, 0) for name in sorted(self._names.get(phrase, ()))]
+            starts = [Reading(name, 0) for name in sorted(self._names.get(phrase, ()))]
             starts += self._match(INNER, phrase)
-            for start, hops in starts:
-                for end in sorted(self._ends.get((relation, start, back), ())):
-                    yield end, hops + 1
+            for start, hops, _ in starts:
+                for end in sorted(self._ends.get((relation, start or "", back), ())):
+                    yield Reading(end, hops + 1, back)
 
 
 @cache

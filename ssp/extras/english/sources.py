@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ssp.base.episode import Document
 from ssp.base.errors import hold
 from ssp.base.text import normalise
-from ssp.extras.english import factbook, packages, summaries
+from ssp.extras.english import factbook, loosely, packages, summaries
 from ssp.extras.english.facts import Fact, relations
 
 _PLAIN_NAME = re.compile(r"[\w.!?'’ -]+")
@@ -19,13 +19,17 @@ _PLAIN_NAME = re.compile(r"[\w.!?'’ -]+")
 class Sources:
     """`documents`: the corpus. `facts`: in the corpus's order. `aliases`: every name → its other
     names. `adjectives`: place → its adjective. `said`: what the book says besides, as facts that no
-    question is made of, without a passage."""
+    question is made of, without a passage. `loose`: what is said besides by a looser reading;
+    `places` and `titles`: the book's places, and other names of articles, for that alone."""
 
     documents: list[Document]
     facts: list[Fact]
     aliases: dict[str, list[str]]
     adjectives: dict[str, str] = field(default_factory=dict)
     said: list[Fact] = field(default_factory=list)
+    loose: list[Fact] = field(default_factory=list)
+    places: frozenset[str] = frozenset()
+    titles: dict[str, list[str]] = field(default_factory=dict)
 
 
 def versions() -> dict[str, str]:
@@ -72,7 +76,15 @@ def read() -> Sources:
         aliases.setdefault(fact.subject, [])
         aliases.setdefault(fact.object, _spellings(fact))
     adjectives = {place: word for word, place in demonyms.items()}
-    return Sources(documents, facts, aliases, adjectives, said)
+
+    known = {(fact.subject, fact.relation) for fact in facts}
+    loose = [*loosely.of_book(book, places, known)]
+    loose += loosely.of_articles(articles, places, demonyms, known)
+    titles: dict[str, list[str]] = {}
+    for article in articles:
+        titles.setdefault(article.name, []).extend({article.title, article.title.split(",")[0]})
+    named = frozenset(entry.name for entry in book)
+    return Sources(documents, facts, aliases, adjectives, said, loose, named, titles)
 
 
 def unambiguous(facts: list[Fact]) -> list[Fact]:

@@ -5,7 +5,7 @@ nothing is."""
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
 
@@ -13,13 +13,16 @@ from ssp.base.episode import Document
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.extras.english.facts import Fact
-from ssp.extras.english.grammar import Chain, Reader, chains, write
+from ssp.extras.english.grammar import Chain, Reader, Reading, chains, write
+from ssp.extras.english.heard import Listener
 from ssp.extras.english.sources import Sources, read
 from ssp.game.world.generator import WorldQuestion
 
 HELD = 0.3
 """Share of the places that is held out."""
 TRAIN, HELDOUT = "train", "heldout"
+FORWARDS, BACKWARDS = "forwards", "backwards"
+"""Forms of a question of one fact: it asks for the object, or for the subject."""
 MAX_HOPS = 3
 SHARE = 0.1
 """Share of drawn questions that may look the same thing up. Without it 46 % of the held-out ones
@@ -37,6 +40,7 @@ class English:
     def __init__(self, sources: Sources | None = None) -> None:
         self.sources = sources or read()
         self._reader, self._wide = Reader(self.sources), Reader(self.sources, widely=True)
+        self._listener = Listener(self.sources)
         self._homes: dict[str, str] = {}
         self._about: dict[str, list[Fact]] = defaultdict(list)
         """Thing → the facts that it is subject or object of."""
@@ -58,13 +62,41 @@ class English:
     def hops(self, question: str) -> int:
         """Facts that a question's text names, by all that the book says; 0 for a text that cannot
         be read."""
-        return max((hops for _, hops in self._wide.readings(question)), default=0)
+        return max((reading.hops for reading in self._readings(question)), default=0)
 
     def is_junk(self, question: str, target: str) -> bool:
         """True when the question's true answer is not `target`, and when nobody knows, since the
         question cannot be read by all that the book says."""
-        answer = self.answer(question) or _only_answer(self._wide, question)
-        return answer is None or normalise(target) not in map(normalise, self.answers(answer))
+        answer = self.answer(question)
+        if answer is None:
+            answer = _only(reading.answer for reading in self._readings(question))
+        spellings = self.answers(answer) if answer else ()
+        return normalise(target) not in map(normalise, spellings)
+
+    def truths(self, question: str) -> list[str] | None:
+        """All right answers by all that the book says, in all their spellings; None for a text that
+        cannot be read."""
+        readings = self._readings(question)
+        if not readings:
+            return None
+        names = dict.fromkeys(reading.answer for reading in readings if reading.answer)
+        return [spelling for name in names for spelling in self.answers(name)]
+
+    def classes(self, question: str) -> list[str]:
+        """The number of facts, as `2hop`, and of one fact whether it is asked forwards or
+        backwards."""
+        readings = self._readings(question)
+        hops = {reading.hops for reading in readings}
+        classes = [f"{one}hop" for one in hops if len(hops) == 1]
+        ways = {reading.back for reading in readings}
+        if hops == {1} and len(ways) == 1:
+            classes.append(f"form.{BACKWARDS if True in ways else FORWARDS}")
+        return classes
+
+    def _readings(self, question: str) -> Sequence[Reading]:
+        """Every way to read a text by all that the book says; where the world's own phrasings do
+        not fit, by others."""
+        return [*self._wide.readings(question)] or self._listener.readings(question)
 
     def answers(self, name: str) -> list[str]:
         """All right spellings of an answer, its own name first."""
@@ -139,7 +171,9 @@ class English:
         for chain, text in self.drawn(part, hops, n, seed):
             facts = [hop.fact for hop in chain]
             triples = tuple((fact.subject, fact.relation, fact.object) for fact in facts)
-            made.append(WorldQuestion(text, chain[-1].end, hops, triples))
+            form = BACKWARDS if chain[-1].back else FORWARDS
+            alone = form if hops == 1 else ""
+            made.append(WorldQuestion(text, chain[-1].end, hops, triples, alone))
         return made
 
     @cached_property
@@ -166,10 +200,10 @@ class English:
 
 
 def _only_answer(reader: Reader, question: str) -> str | None:
-    return _only(answer for answer, _ in reader.readings(question))
+    return _only(reading.answer for reading in reader.readings(question))
 
 
-def _only(names: Iterable[str]) -> str | None:
+def _only(names: Iterable[str | None]) -> str | None:
     """The one name that comes; None where several do, or none."""
     others = set(names)
     return others.pop() if len(others) == 1 else None

@@ -29,7 +29,7 @@ class ScoredRow:
     `cause`: what voided it. `judge`: the judge's verdict where one was asked; `score`: its number
     (`judge.format=score`); `judge_failure`: why it gave none. `rubric`: the question's own.
     `recall`: 1 when a document that was shown says a gold answer, else 0. `turns`: texts that the
-    policy wrote. A bare prediction has no `recall`, `searches` and `turns`. `documents`: ids, in
+    policy wrote. `category`: the question's. A bare prediction has no `recall`, `searches` and `turns`. `documents`: ids, in
     the order shown."""
 
     id: str
@@ -53,6 +53,7 @@ class ScoredRow:
     queries: list[str] = field(default_factory=list)
     documents: list[str] = field(default_factory=list)
     text: str = ""
+    category: str = ""
 
     @property
     def scored(self) -> bool:
@@ -81,6 +82,7 @@ def row_of(
         question.hops,
         cause,
         rubric=question.rubric,
+        category=question.category,
     )
     if cause:
         return row

@@ -24,14 +24,15 @@ class Answered:
     hops: int
     correct: bool | None
     searches: int
+    category: str = ""
 
 
 def summarise(rows: Sequence[Answered]) -> dict[str, float]:
     """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out.
 
-    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop`. `accuracy_mean123`: the mean of
-    1, 2 and 3 hops, where all three occur. `searches`: the mean a question. Without a scored row
-    there are no estimates."""
+    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop` and `<name>_by_<category>`.
+    `accuracy_mean123`: the mean of 1, 2 and 3 hops, where all three occur. `searches`: the mean a
+    question. Without a scored row there are no estimates."""
     scored = [row for row in rows if row.correct is not None]
     summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
     if not scored:
@@ -41,6 +42,9 @@ def summarise(rows: Sequence[Answered]) -> dict[str, float]:
     for hops in sorted({row.hops for row in scored} - {0}):
         part = [row for row in scored if row.hops == hops]
         summary |= _figures(part, f"_{hops}hop")
+    for category in sorted({row.category for row in scored} - {""}):
+        part = [row for row in scored if row.category == category]
+        summary |= _figures(part, f"_by_{category}")
     names = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
     if all(name in summary for name in names):
         summary["accuracy_mean123"] = sum(summary[name] for name in names) / 3
@@ -76,14 +80,18 @@ class TableLine:
 
 
 def lines(name: str, rows: Sequence[ScoredRow], ks: Sequence[int] = ()) -> list[TableLine]:
-    """The line of a set; before it one for each hop count, where the questions have several. `ks`:
-    the k of pass@k."""
+    """The line of a set; before it one for each hop count and each category, where the questions
+    have several. `ks`: the k of pass@k."""
     hop_counts = sorted({row.hops for row in rows} - {0})
     table = []
     if len(hop_counts) > 1:
         for hops in hop_counts:
             part = [row for row in rows if row.hops == hops]
             table.append(_line(f"{name} {hops}hop", part, ks))
+    categories = sorted({row.category for row in rows} - {""})
+    for category in categories if len(categories) > 1 else ():
+        part = [row for row in rows if row.category == category]
+        table.append(_line(f"{name} {category}", part, ks))
     return [*table, _line(name, rows, ks)]
 
 

@@ -135,10 +135,11 @@ Noise = Callable[[Episode], list[Document]]
 Asked = Sequence[tuple[str, int]]
 """Of each episode the target, and the searches that its row asks for (0: it does not say)."""
 
-CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence", "too_few_facts")
-"""What the verifier's output can fail, in order: its answer is not the target; no own document says
-what it quotes; the quotes do not lead to the target; they are fewer facts than the row asks for
-searches."""
+DOUBTS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
+"""What the verifier's output can fail where the target is doubted, in order: its answer is not the
+target; no own document says what it quotes; the quotes do not lead to the target."""
+CHECKS = (*DOUBTS, "too_few_facts")
+"""All that it can fail; the last: its quotes are fewer facts than the row asks for searches."""
 
 
 CLOSED_BOOK = "closed_book"

@@ -1,4 +1,9 @@
-"""What an answering episode earns: the configured reward of what it said."""
+"""What an answering episode earns: the configured reward of what it said, less what its searches
+cost where it is right.
+
+A wrong attempt pays nothing for its searches. Else, where all attempts at a question are wrong, the
+one that gave up first would be the best of them. Where several are right, the searches that one of
+them did without were not needed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +45,12 @@ def score(
 ) -> tuple[float, tuple[float, ...]]:
     """The reward called `name` on the episode's response, and by turn where the function tells.
     `decision`: the judge's. `observed`: the protocol's tags of observations. The function gets
-    those of `rewards.GIVEN` that it takes. InputError for a result that is neither a finite number
-    nor one a turn, and for an exception other than a Fault."""
+    those of `rewards.GIVEN` that it takes.
+
+    The option `search_cost` is none of the function's: it is taken off a right attempt for each of
+    its searches, and by turn where it searched; a reward that is one number is then the last
+    turn's. InputError for a result that is neither a finite number nor one a turn, and for an
+    exception other than a Fault."""
     function = rewards.get(name)
     right = bool(decision.right)
     turns = episode.turns if takes(function, "turns") else []
@@ -56,6 +65,18 @@ def score(
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
 
     def compute() -> object:
-        return function(episode.response, list(golds), **given, **options)
+        return function(episode.response, list(golds), **given, **rewards.own_options(options))
 
-    return credit(name, compute, len(turns))
+    reward, by_turn = credit(name, compute, len(turns))
+    cost = options.get(rewards.SEARCH_COST, 0.0)
+    if not cost:
+        return reward, by_turn
+    searches = episode.searches_by_turn
+    earned = list(by_turn)
+    if not earned:
+        earned = [0.0] * len(searches)
+        earned[-1] = reward
+    if not right:
+        return reward, tuple(earned)
+    charged = [own - cost * count for own, count in zip(earned, searches, strict=True)]
+    return reward - cost * sum(searches), tuple(charged)

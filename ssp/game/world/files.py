@@ -3,7 +3,7 @@ eval.jsonl and questions.jsonl (FlashRAG), which share no question. Checksums te
 folder is whole and unaltered; else it is made anew."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -42,6 +42,13 @@ class Oracle(Protocol):
     def answer(self, question: str) -> str | None: ...
     def hops(self, question: str) -> int: ...
     def is_junk(self, question: str, target: str) -> bool: ...
+
+    def truths(self, question: str) -> Sequence[str] | None:
+        """All right answers in all their spellings; None for a text that cannot be read."""
+
+    def classes(self, question: str) -> Sequence[str]:
+        """The classes of a question that figures tell apart: `2hop`, `form.backwards`. None for a
+        text that cannot be read."""
 
 
 def ensure(seed: int, cache_root: Path | None = None) -> dict[str, Path]:
@@ -185,9 +192,10 @@ def question_rows(
     answer."""
     for number, question in enumerate(questions):
         chain = [list(fact) for fact in question.chain]
+        form = {"form": question.form} if question.form else {}
         yield {
             "id": f"{prefix}-{question.hops}hop-{number}",
             "question": question.text,
             "golden_answers": answers(question.answer),
-            "metadata": {"hops": question.hops, "chain": chain},
+            "metadata": {"hops": question.hops, **form, "chain": chain},
         }

@@ -20,12 +20,13 @@ MAX_HOPS = 4
 @dataclass(frozen=True)
 class WorldQuestion:
     """`text`: the path `entity relation ... ?`, the inner relation first. `chain`: the facts that
-    lead to `answer`."""
+    lead to `answer`. `form`: the class of a question beside its hops, "" for none."""
 
     text: str
     answer: str
     hops: int
     chain: tuple[Fact, ...]
+    form: str = ""
 
 
 class World:
@@ -107,6 +108,18 @@ class World:
     def is_junk(self, question: str, target: str) -> bool:
         """Whether the question's true answer is not `target`."""
         return self.answer(question) != target
+
+    def truths(self, question: str) -> list[str] | None:
+        """The one right answer, or none; None for a text without a relation."""
+        if self.hops(question) == 0:
+            return None
+        answer = self.answer(question)
+        return [] if answer is None else [answer]
+
+    def classes(self, question: str) -> list[str]:
+        """The number of relations, as `2hop`."""
+        hops = self.hops(question)
+        return [f"{hops}hop"] if hops else []
 
     def paths(self, hops: int) -> list[tuple[str, list[str]]]:
         """All (name, relations) of that many hops by the schema, in a fixed order; some run in a

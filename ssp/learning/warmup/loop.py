@@ -24,9 +24,9 @@ from typing import Any
 from ssp.base.episode import Episode
 from ssp.base.errors import hold
 from ssp.base.seeds import generator
-from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
+from ssp.config.role import CorrectionConfig, KlConfig, RehearsalConfig, RoleConfig
 from ssp.config.schema import Config, WarmupConfig
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.learning.warmup.taught import Taught
 from ssp.record.manifest import read_record
 
@@ -73,6 +73,7 @@ def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
         llds_coef=0.0,
         kl=KlConfig(),
         correction=CorrectionConfig(),
+        rehearsal=RehearsalConfig(),
     )
 
 
@@ -150,9 +151,12 @@ async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> M
     return total / count if count else None
 
 
-def _samples(block: Sequence[Episode]) -> list[Sample]:
+def _samples(block: Sequence[Episode]) -> list[Scored]:
     """Samples that all earn 1, each in a group of its own."""
-    return [Sample(episode.id, BLOCK, row, 1.0, row, (1.0,)) for row, episode in enumerate(block)]
+    samples = []
+    for row, episode in enumerate(block):
+        samples.append(Scored(1.0, row, id=episode.id, block=BLOCK, row=row, credit=(1.0,)))
+    return samples
 
 
 class Saves:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ssp.base.crew import call
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 
 
 class Taught(Protocol):
@@ -19,11 +19,11 @@ class Taught(Protocol):
 
     @call(computes=True)
     async def learn(
-        self, samples: Sequence[Sample], names: Sequence[str], /, *blocks: Any
+        self, samples: Sequence[Scored], names: Sequence[str], /, *blocks: Any
     ) -> dict[str, float]: ...
     @call(computes=True)
     async def measure(
-        self, samples: Sequence[Sample], names: Sequence[str], /, *blocks: Any
+        self, samples: Sequence[Scored], names: Sequence[str], /, *blocks: Any
     ) -> dict[str, float]: ...
     @call(computes=True, work="save")
     async def save(self, folder: str, meta: dict[str, Any], /) -> None: ...

@@ -10,6 +10,7 @@ Prompts, observations, stops and masks are those of the rollout and of the refer
 a scripted engine speaks the turns there; a trace which play would not have ended with a final
 answer is refused by its line."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,15 +22,22 @@ from ssp.base.errors import InputError, hold
 from ssp.config.role import LimitsConfig
 from ssp.config.schema import RefereeConfig
 from ssp.data.rows import Row, rows, show
+from ssp.engines import StopWords
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS, asked, speaks
+from ssp.game.rewards import SEARCH_COST
 from ssp.game.rollout import Settings, rollout
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.runfolder import RunFolder
 
 LEAST_REWARD = 1.0
-"""What a solver's episode of a run has earned at least where it is good."""
+"""What a solver's episode of a run has earned at least where it is good, less what its searches cost
+there (`search_cost`)."""
+KEY = "warmup.data"
+"""The setting that names traces, where nothing else is said."""
+ROUNDING = 1e-9
+"""Of what searches cost in all."""
 _STEP = "mend the line, or take it out"
 
 
@@ -47,14 +55,20 @@ class Trace:
     alone: bool = False
 
 
-def read(path: Path) -> list[Trace]:
-    """Every trace of a jsonl file. InputError naming the line that is none, or a file without
-    any."""
+def read(path: Path, key: str = KEY) -> list[Trace]:
+    """Every trace of a jsonl file. `key`: the setting that names it. InputError naming the line that
+    is none, or a file without any."""
     is_file = path.is_file() and path.suffix != ".parquet"
-    hold(is_file, "warmup.data is a jsonl file of traces", path, "give another file")
+    hold(is_file, f"{key} is a jsonl file of traces", path, "give another file")
     traces = [_trace(row) for row in rows(path)]
-    hold(traces, "warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
+    hold(traces, f"{key} holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
+
+
+def kinds(traces: Sequence[Trace]) -> str:
+    """Whose the traces are, in words."""
+    named = {f"{trace.role}, alone" if trace.alone else trace.role for trace in traces}
+    return ", ".join(sorted(named))
 
 
 def verifies(cfg: RefereeConfig) -> LimitsConfig:
@@ -76,7 +90,10 @@ def episodes(
     after the end of a turn, or no final answer within `limits`."""
     verifier = bool(traces) and traces[0].role in VERIFIERS
     renderer = speaks(renderer, traces[0].role) if verifier else renderer
-    spoken = [[_turn(renderer, trace.role, text) for text in trace.turns] for trace in traces]
+    stops = renderer.stops(traces[0].role) if traces else ((), None)
+    spoken = []
+    for trace in traces:
+        spoken.append([_turn(renderer, stops, text) for text in trace.turns])
 
     def script(ids: list[int], seed: int, turn: int) -> list[int]:
         return spoken[seed][turn] if turn < len(spoken[seed]) else []
@@ -119,10 +136,12 @@ class _Recorded:
         return results
 
 
-def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
+def _turn(
+    renderer: Renderer, stops: tuple[tuple[int, ...], StopWords | None], text: str
+) -> list[int]:
     """Ids of a turn; one that none of the stops ends is closed by the model's end of turn."""
     (ids,) = renderer.encode([text])
-    stop_ids, words = renderer.stops(role)
+    stop_ids, words = stops
     ended = ids[-1:] and (ids[-1] in stop_ids or (words is not None and words.hit(ids)))
     return ids if ended or not renderer.ends else [*ids, renderer.ends[0]]
 
@@ -217,31 +236,42 @@ def _bad(line: int, rule: str, value: object, step: str = _STEP) -> InputError:
     return InputError(rule, f"line {line}: {value}", step)
 
 
-def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
+def of_run(folder: Path, renderers: Mapping[str, Renderer], key: str = KEY) -> list[Episode]:
     """The good episodes of a run, as they were played (rejection-sampling fine-tuning), in order of
-    their ids; outcome scored. `renderers`: those of the roles that learn.
+    their ids; outcome scored. `renderers`: those of the roles that learn. `key`: the setting that
+    names the run.
 
     InputError: no run, none that is good, or transcripts of another tokenizer."""
     from ssp.record.reader import RunReader  # here, because it imports pyarrow
 
     run = RunFolder(folder)
-    rule = "warmup.data is a jsonl file of traces, or a run's folder"
+    rule = f"{key} is a jsonl file of traces, or a run's folder"
     hold(run.config.is_file() and run.ledger.is_file(), rule, folder, "give another path")
     reader = RunReader(run)
     good = {
         SOLVER: (LEAST_REWARD, f"rewards >= {LEAST_REWARD:g}"),
         PROPOSER: (0.0, "accepted questions that an attempt answered"),
     }
+    cost = 0.0
+    if SOLVER in reader.cfg.blocks:
+        cost = reader.cfg.block(SOLVER).reward_options.get(SEARCH_COST, 0.0)
     entries: list[EpisodeRow] = []
     with reader.ledger() as ledger:
         for role in renderers:
             least, _ = good[role]
+            if role == SOLVER and cost:
+                least = -math.inf
             entries += ledger.earned(role, least, answered=role == PROPOSER)
+    entries.sort(key=lambda entry: entry["file"] or "")  # a file is read once
+    episodes = []
+    for entry in entries:
+        episode = reader.episode(entry)
+        least = LEAST_REWARD - cost * len(episode.searches) - ROUNDING
+        if episode.role != SOLVER or (entry["reward"] or 0.0) >= least:
+            episodes.append(episode)
     rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
     none = " and no ".join(good[role][1] for role in renderers)
-    hold(entries, rule, f"no {none} in {folder}", "take another")
-    entries.sort(key=lambda entry: entry["file"] or "")  # a file is read once
-    episodes = [reader.episode(entry) for entry in entries]
+    hold(episodes, rule, f"no {none} in {folder}", "take another")
     for episode in episodes:
         rule = "a run's episodes are in the tokens of the policy that learns from them"
         same = renderers[episode.role].decode(episode.log.ids) == episode.text

@@ -11,7 +11,7 @@ from ssp.base.crew import call
 from ssp.base.episode import Grade, Task, Verdict
 from ssp.base.played import Ref, Subject
 from ssp.game.judge import Item
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.records import PlayOrder, PlayReport
 
@@ -65,7 +65,7 @@ class Learners(Taught, Protocol):
 
     @call(payload=True, computes=True, work="learn")
     async def update(
-        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], /, *blocks: Ref
+        self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], /, *blocks: Ref
     ) -> tuple[Ref, dict[str, dict[str, float]]]: ...
     @call(payload=True, computes=True, work="sync")
     async def weights(self) -> tuple[Ref, dict[str, float]]: ...

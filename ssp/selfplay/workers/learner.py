@@ -19,10 +19,11 @@ from ssp.base.errors import InvariantError
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.learning.samples import Sample
+from ssp.learning.scored import Scored
 from ssp.record.manifest import read_record, seal
 from ssp.selfplay.transfer.parcel import Parcel, Weights
 from ssp.selfplay.transfer.publisher import Publisher
+from ssp.selfplay.workers import lessons
 
 if TYPE_CHECKING:
     from ssp.learning.backends.ranks import Ranks
@@ -36,6 +37,7 @@ class Learner(Publisher):
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
         from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
+        from ssp.learning.rehearsal import Rehearsal
 
         self._role, self._ranks = role, ranks or SOLO
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
@@ -46,6 +48,10 @@ class Learner(Publisher):
         late = max((other.warmup_steps for other in others), default=0)
         start, steps = Path(model_dir), last - late
         self._inner = learner.PolicyLearner(start, blocks, protocol, steps, self._ranks)
+        for name, block in blocks.items():
+            if lessons.rehearses(cfg, name):
+                again = Rehearsal(block, lessons.read(cfg, name, start), name, cfg.seed)
+                self._inner.objectives[name].rehearsal = again
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the
@@ -57,7 +63,7 @@ class Learner(Publisher):
         return Parcel(self._inner.anchor_weights()), {}
 
     def update(
-        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]
+        self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
         """One step of the roles of `samples`, which share this policy, and publish; the figures by
         role."""
@@ -66,14 +72,14 @@ class Learner(Publisher):
         return parcel, {role: mine | figures for role, mine in stats.items()}
 
     def learn(
-        self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]
+        self, samples: Sequence[Scored], names: Sequence[str], *blocks: list[Episode]
     ) -> dict[str, float]:
         """One learner step on `samples`; its figures. InvariantError for an episode that a fault
         voided in play."""
         return self._learn({self._role: _batch(samples, names, blocks)})[self._role]
 
     def measure(
-        self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]
+        self, samples: Sequence[Scored], names: Sequence[str], *blocks: list[Episode]
     ) -> dict[str, float]:
         """The figures of `samples` without a step."""
         return self._inner.measure({self._role: _batch(samples, names, blocks)})[self._role]
@@ -133,7 +139,7 @@ class SimulatedLearner(Publisher):
         return Parcel(self.exported()), {}
 
     def update(
-        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]
+        self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
         """Wait as long as an update takes, and publish; the figures by role."""
         started = time.perf_counter()
@@ -167,7 +173,7 @@ class SimulatedLearner(Publisher):
 
 
 def _episodes(
-    samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]
+    samples: Sequence[Scored], names: Sequence[str], blocks: Sequence[list[Episode]]
 ) -> list[Episode]:
     """The episodes of the samples, out of the blocks of these names."""
     by_name = dict(zip(names, blocks, strict=True))
@@ -175,7 +181,7 @@ def _episodes(
 
 
 def _batch(
-    samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]
+    samples: Sequence[Scored], names: Sequence[str], blocks: Sequence[list[Episode]]
 ) -> Batch:
     """The batch that the learner trains on."""
     from ssp.learning.batch import of_samples

@@ -55,6 +55,11 @@ class AliasWorld(World):
         """Whatever name the target is called by."""
         return super().is_junk(question, self.names(target)[0])
 
+    def truths(self, question: str) -> list[str] | None:
+        """Under every name."""
+        truths = super().truths(question)
+        return None if truths is None else [name for truth in truths for name in self.names(truth)]
+
 
 def lay(cfg: Config) -> AliasWorld:
     """Let `cfg` play in the training world with second names, whose corpus and set are written into the cache."""

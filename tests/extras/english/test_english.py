@@ -69,7 +69,9 @@ def test_a_question_has_one_answer_and_its_chain_leads_there(world: English, par
         assert [hop.end for hop in chain[:-1]] == [hop.start for hop in chain[1:]]
         assert {world.split(hop.end) for hop in chain[:-1]} <= {part}
         assert world.answer(text) == chain[-1].end and world.hops(text) == hops
-        assert {end for end, _ in world._wide.readings(text)} == {chain[-1].end}, "by all that the book says"
+        assert {reading.answer for reading in world._wide.readings(text)} == {chain[-1].end}, (
+            "by all that the book says"
+        )
         assert not any(world.is_junk(text, name) for name in world.answers(chain[-1].end))
         assert world.is_junk(text, "nobody") and world.is_junk(text + " really", chain[-1].end)
         assert f" {normalise(chain[-1].end)} " not in f" {normalise(text)} "
@@ -129,6 +131,7 @@ def test_a_proposers_question_is_read_by_all_that_the_book_says(
         assert world.answer(question) is None, "no question of the world's own is made of it"
 
 
+@pytest.mark.nightly  # the files take half a minute; in CI: what is drawn into them, by the other tests here
 def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: English) -> None:
     assert len(read_corpus(made["corpus"])) == len(world.documents())
     held, given = read_questions(made["eval"]), read_questions(made["questions"])
@@ -147,6 +150,7 @@ def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: Engl
     assert files.resolve("world:english-train", "eval", made["corpus"].parents[2]) == str(made["eval-train"])
 
 
+@pytest.mark.nightly  # the files take half a minute; in CI: what is drawn into them, by the other tests here
 def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], world: English) -> None:
     path = Path(files.resolve("world:english", "traces", made["corpus"].parents[2]))
     rows = [json.loads(line) for line in path.open(encoding="utf-8")]

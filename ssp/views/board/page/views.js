@@ -37,6 +37,10 @@ class Overview {
         const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
         const [tone, dash] = HOPS[hop] || ["grey", null];
         return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash, band: band(points, `eval/items_${name}`) });
+      }),
+      ...figuresLike("eval", "eval/accuracy_").filter(name => name.startsWith("by_")).sort().map((name, at) => {
+        const points = series("eval", `eval/accuracy_${name}`);
+        return line(name.slice(3).replace(".", ": "), TONES[(at + 3) % TONES.length], points, { dash: "1 3", band: band(points, `eval/items_${name}`) });
       })] }),
     () => this.charts.rate.draw({ ...SHARES, series: [
       line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
