@@ -1,4 +1,4 @@
-"""Every cause of a fault has an entry, and the documentation shows the same tables."""
+"""Every cause of a fault has an entry."""
 
 from __future__ import annotations
 

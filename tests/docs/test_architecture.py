@@ -1,4 +1,4 @@
-"""The architecture page: every wing, actor and command is on it, and nothing is that does not exist."""
+"""The architecture page and CONTRIBUTING: every wing, actor and command is there, and nothing is that does not exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from launch.main import COMMANDS
 from tests.test_house import ORDER
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = (ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md")
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
 CODE = re.compile(r"`([^`]+)`")
 
 
