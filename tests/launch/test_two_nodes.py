@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-import inprocess
 import pytest
-from trainruns import LONG, ONE_MODEL, SMALL, Run, ledger_is_sound, run, until
+from trainruns import LONG, SMALL, Run, free_port, ledger_is_sound, marked, run, until
 
 from launch import doctor
-from ssp.base.episode import SOLVER
-from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -111,9 +108,15 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     made.end()
 
 
-def _digest(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    assert doctor.main(["--ledger", str(folder / "ledger.db"), "--digest"]) == 0
+def _digest(made: Run, capsys: pytest.CaptureFixture[str]) -> str:
+    assert doctor.main(["--ledger", str(made.folder / "ledger.db"), "--digest"]) == 0
     return capsys.readouterr().out.splitlines()[-1]
+
+
+def _losses(made: Run) -> list[tuple[int, str, float, float]]:
+    return [
+        (row["step"], role, row["loss"], row["grad_norm"]) for role in ("proposer", "solver") for row in made.rows(role)
+    ]
 
 
 def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
@@ -122,21 +125,21 @@ def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
 
 @pytest.mark.covers("RS-10", "SR-12")
 def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And of this process, where the other one is played. The other rank starts first, and ends with the head. Only the
-    solver has a model."""
-    typed = [*ONE_MODEL, "steps=2"]
-    one = inprocess.play(load("quickstart", [*SMALL, *typed, f"run.dir={tmp_path / 'one'}"]), "quickstart")
-    with network.node(1, tmp_path / "two", *typed) as worker:
+    """The other rank starts first, and ends with the head."""
+    alone = {"NNODES": "1", "MASTER_PORT": str(free_port(2))}
+    with run(tmp_path / "one", "placement.solvers=2", "steps=2", env=alone, module="launch.cluster") as one:
+        one.ends_well()
+        until("no process of the run is left", lambda: not marked(one.mark), 60.0)
+    with network.node(1, tmp_path / "two", "steps=2") as worker:
         worker.until("it waits for the head", _says(worker, f"waiting for the head at {HEAD}:6379"))
-        with network.node(0, tmp_path / "two", *typed) as two:
+        with network.node(0, tmp_path / "two", "steps=2") as two:
             two.until("actors on both nodes", lambda: network.actors(0) and network.actors(1), 0.05)
             two.ends_well()
             assert worker.wait() == 0, worker.text()
             until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     assert "the run has ended (exit code 0 on rank 0)" in worker.text()
-    losses = [(row["loss"], row["grad_norm"]) for row in one.figures(SOLVER)]
-    assert [(row["loss"], row["grad_norm"]) for row in two.rows(SOLVER)] == losses and len(losses) == 2
-    assert _digest(two.folder, capsys) == _digest(one.folder.path, capsys)
+    assert _losses(two) == _losses(one) and len(_losses(one)) == 4
+    assert _digest(two, capsys) == _digest(one, capsys)
     ledger_is_sound(two)
 
 
