@@ -1,5 +1,5 @@
-"""Rules for settings of the game that must fit together: who asks, who learns when, what fills a
-batch, how long an episode is, and what is checked, judged and paid."""
+"""Rules for settings of the game: who asks, who learns when, what fills a batch, how long an episode
+is, and what is checked, judged and paid."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +37,7 @@ def rows_are_those_of_the_game(cfg: Config) -> None:
 
 
 def questions_fill_batches(cfg: Config) -> None:
-    """Given questions come from `data.questions`, and then no setting speaks of a proposer. Who
-    asks fills a batch with whole targets."""
+    """Given questions have a source and no proposer; who asks fills a batch with whole targets."""
     source = cfg.game.questions
     path = cfg.data.questions
     asks = source == "proposer"
@@ -53,9 +52,9 @@ def questions_fill_batches(cfg: Config) -> None:
     step = "name a run, or set game.questions=dataset for a world's questions"
     hold(source != "bank" or not path.startswith("world:"), rule, path, step)
     answerer = cfg.spec.answerer
+    settings = [] if asks else _of_a_proposer(cfg)
     rule = f"game.questions={source} has one role, the {answerer}, and every question is played"
     step = f"leave that out (the learning rate's warm-up is {answerer}.learner.warmup_steps)"
-    settings = [] if asks else _of_a_proposer(cfg)
     hold(not settings, rule, ", ".join(settings), step)
     for role, block in cfg.blocks.items():
         if role != answerer:

@@ -1,12 +1,11 @@
 """The main loop: play the stages of a game, settle, train, publish.
 
 `_round` plays the game that `game.kind` declares, and `_train` drives a learner. A pace between
-them holds the staleness bounds; with bounds of 0 they alternate, so synchronous training has no
-code path of its own. Promises that rounds are handed over and trained in order, and that every
-episode ends in one final ledger state. The lineup, replay pool, curriculum, junk watch, report,
-evaluation and checkpoints are told of settled rounds and published updates. Their alarms end a run
-between rounds; else they influence none. Refuses to know where workers run, what an algorithm is,
-or how a reward is made."""
+them holds the staleness bounds; with bounds of 0 they alternate, which is synchronous training.
+Promises that rounds are handed over and trained in order, and that every episode ends in one final
+ledger state. Lineup, replay pool, curriculum, junk watch, report, evaluation and checkpoints are
+told of settled rounds and published updates; their alarms end a run between rounds. Refuses to know
+where workers run, what an algorithm is, or how a reward is made."""
 
 import asyncio
 import time

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,8 +68,13 @@ def typed(command: str) -> Iterator[tuple[str, list[str]]]:
         words = []
 
 
+def own(block: Block) -> dict[str, str]:
+    """Code that the block writes: a game of one's own is read with the command line."""
+    return {file: text for file, text in block.files.items() if file.endswith(".py")}
+
+
 OURS = [
-    pytest.param(name, arguments, id=f"{block.name} {name}")
+    pytest.param(name, arguments, own(block), id=f"{block.name} {name}")
     for block in every(WALKED, *SHOWN)
     for line in lines(block)
     for name, arguments in typed(line)
@@ -96,7 +102,14 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_pages_show_commands() -> None:
-    assert {name for name, _ in (param.values for param in OURS)} > {"train", "eval", "bank", "board", "serve", "index"}
+    assert {name for name, *_ in (param.values for param in OURS)} > {
+        "train",
+        "eval",
+        "bank",
+        "board",
+        "serve",
+        "index",
+    }
 
 
 def strange(settings: list[str]) -> list[str]:
@@ -107,9 +120,15 @@ def strange(settings: list[str]) -> list[str]:
 
 
 @pytest.mark.usefixtures("read_only")
-@pytest.mark.parametrize(("name", "arguments"), OURS)
-def test_a_command_takes_what_the_page_types(name: str, arguments: list[str]) -> None:
+@pytest.mark.parametrize(("name", "arguments", "code"), OURS)
+def test_a_command_takes_what_the_page_types(
+    name: str, arguments: list[str], code: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert name in COMMANDS
+    for file, text in code.items():
+        (tmp_path / file).write_text(text)
+    if code:
+        monkeypatch.chdir(tmp_path)
     given = [word for word in arguments if word not in ("...", "$@")]
     with pytest.raises(Parsed) as caught:
         importlib.import_module(f"launch.{name}").main(given)
