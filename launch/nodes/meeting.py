@@ -21,6 +21,9 @@ BEAT = 1.0
 PATIENCE = 10.0
 """Seconds in which Ray's head answers, and in which nodes leave once the run has ended."""
 
+STARTING = 15.0
+"""Seconds in which a head that listens may still refuse a node or not answer it."""
+
 PRINT, END = "print", "end"
 
 
@@ -98,23 +101,28 @@ def await_head(host: str, port: int, seconds: float, say: Callable[[str], None])
 
 
 def find_head(address: str, seconds: float) -> Store:
-    """The store of a head that lets nodes in. SspError when it does not within `seconds`,
-    InputError when it has another token."""
-    deadline = time.monotonic() + seconds
-    try:
-        store = Store(address)
-        while not store.get(PRINT):
-            if time.monotonic() > deadline:
-                raise SspError(f"the head at {address} lets no node in. Next: see what it printed")
-            time.sleep(BEAT)
-    except AuthenticationError as error:
-        rule = "every node has the head's token"
-        step = "copy the token's file from rank 0, which prints its path"
-        raise InputError(rule, f"{address} refuses this node's", step) from error
-    except RpcError as error:
-        gone = f"the head at {address} is gone: {error}"
-        raise SspError(f"{gone}. Next: see what it printed") from error
-    return store
+    """The store of a head that lets nodes in. SspError when it does not within `seconds`, or does
+    not answer; InputError when it has another token. A head that is still starting may refuse
+    everybody, or not answer: it is asked again for a while."""
+    begun = time.monotonic()
+    while True:
+        starting = time.monotonic() < begun + min(seconds, STARTING)
+        try:
+            store = Store(address)
+            if store.get(PRINT):
+                return store
+        except AuthenticationError as error:
+            rule = "every node has the head's token"
+            step = "copy the token's file from rank 0, which prints its path"
+            if not starting:
+                raise InputError(rule, f"{address} refuses this node's", step) from error
+        except RpcError as error:
+            if not starting:
+                gone = f"the head at {address} is gone: {error}"
+                raise SspError(f"{gone}. Next: see what it printed") from error
+        if time.monotonic() > begun + seconds:
+            raise SspError(f"the head at {address} lets no node in. Next: see what it printed")
+        time.sleep(BEAT)
 
 
 def check_in(store: Store, rank: int, print_: Print) -> None:

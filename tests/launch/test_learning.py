@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import inprocess
 import pytest
-from trainruns import FEW, POLICY, Left, ledger_is_sound
+from trainruns import ledger_is_sound, run
 
-from ssp.selfplay.settings import load
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.ray
 
 DEFAULT_SIZES = [
     "proposer.batch=96",
     "solver.batch=48",
     "game.attempts=6",
-    "eval.every=0",
     "eval.final_questions_per_hop=128",
-    f"defaults.model={POLICY}",
-    *FEW,
+    "ray.dashboard=-1",
 ]
 
 
-def test_both_sides_learn_within_fifteen_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_learn_within_fifteen_steps(tmp_path: Path) -> None:
     """The solver gains at least 10 points in a world that it never searched in training, the proposer's questions grow
-    by 0.3 hops, next to no question is junk, and without search nothing can be answered. In one process, which plays the
-    run that Ray plays (test_train.py).
+    by 0.3 hops, next to no question is junk, and without search nothing can be answered.
     """
-    monkeypatch.setattr(inprocess, "SECONDS", 800)
-    settings = ["steps=15", "seed=0", *DEFAULT_SIZES, f"run.dir={tmp_path / 'duel'}"]
-    made = inprocess.play(load("quickstart", settings), "quickstart")
-    ledger_is_sound(Left(made.folder.path))
-    evals, games = made.figures("eval"), made.figures("game")
-    first, last = evals[0], evals[-1]
+    with run(tmp_path / "duel", "steps=15", "seed=0", *DEFAULT_SIZES) as made:
+        made.ends_well()
+        first, last = made.rows("eval")[0], made.rows("eval")[-1]
+        games = made.rows("game")
+        ledger_is_sound(made)
     assert last["eval/accuracy_mean123"] - first["eval/accuracy_mean123"] >= 0.10
     assert abs(last["eval/train/accuracy_mean123"] - last["eval/accuracy_mean123"]) < 0.10
     assert last["eval/nosearch/accuracy"] < 0.05
-    hops = [values["game/hops_mean"] for values in games]
+    hops = [row["game/hops_mean"] for row in games]
     assert sum(hops[-3:]) / 3 - sum(hops[:3]) / 3 >= 0.3
-    accepted = sum(values["game/accepted"] for values in games)
-    assert sum(values["game/junk_rate"] * values["game/accepted"] for values in games) / accepted <= 0.02
-    assert max(values["audit/false_agreement"] for values in games) == 0, "no wrong label is anybody's answer"
+    accepted = sum(row["game/accepted"] for row in games)
+    assert sum(row["game/junk_rate"] * row["game/accepted"] for row in games) / accepted <= 0.02
+    assert max(row["audit/false_agreement"] for row in games) == 0, "no wrong label is anybody's answer"

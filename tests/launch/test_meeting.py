@@ -87,9 +87,28 @@ def test_a_head_lets_nodes_in_once_it_has_said_what_they_must_be_like(
         meeting.find_head("a:1", 0.1)
     threading.Timer(0.2, lambda: store.put("print", PRINT)).start()
     assert meeting.find_head("a:1", 10.0) is store
+    monkeypatch.setattr(meeting, "STARTING", 0.1)
     store.dead = AuthenticationError("no")
     with pytest.raises(InputError, match="every node has the head's token"):
         meeting.find_head("a:1", 10.0)
+    store.dead = RpcError("no route")
+    with pytest.raises(SspError, match="the head at a:1 is gone: no route"):
+        meeting.find_head("a:1", 10.0)
+
+
+@pytest.mark.parametrize("first", [AuthenticationError("no"), RpcError("Timed out")])
+def test_a_head_that_is_still_starting_is_asked_again(
+    store: Store, first: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "Store", lambda address: store)
+    store.put("print", PRINT)
+    store.dead = first
+
+    def awake() -> None:
+        store.dead = None
+
+    threading.Timer(0.3, awake).start()
+    assert meeting.find_head("a:1", 10.0) is store
 
 
 def test_another_code_or_number_of_nodes_or_a_rank_that_is_taken_is_named(store: Store) -> None:
