@@ -1,5 +1,6 @@
 """Whether a game's declaration can be played, before anything of it runs."""
 
+import re
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER
@@ -102,6 +103,9 @@ def _of_stages(spec: GameSpec) -> dict[str, bool]:
         and spec.answers in behind,
         "an evaluation is of the role that answers": not spec.exam
         or (spec.exam in spec.plays and spec.examining.roles == spec.answering.roles),
+        "an evaluation has a question alone, so `exam` names a stage whose prompt needs no more": (
+            _needs(spec) <= {"question"}
+        ),
         "what is checked is what the stage of `asks` handed in": set(checked) <= asks,
         "where a stage asks, a Check reads what it handed in": bool(checked) or not asks,
         "what is checked or graded is a stage that is played before": not late,
@@ -116,6 +120,13 @@ def _of_stages(spec: GameSpec) -> dict[str, bool]:
         "a number of hops is asked for where rows are documents": not spec.hops
         or (spec.rows == DOCUMENTS and min(spec.hops) >= 0 < sum(spec.hops)),
     }
+
+
+def _needs(spec: GameSpec) -> set[str]:
+    """What fills the prompt that an evaluation gives, where it is one of the game's own."""
+    examining = spec.plays.get(spec.exam or spec.answers)
+    prompt = spec.prompts.get(examining.prompt, "") if examining is not None else ""
+    return set(re.findall(r"\{(\w+)\}", prompt))
 
 
 def _of_pay(spec: GameSpec) -> dict[str, bool]:

@@ -156,6 +156,26 @@ def test_tiles_compare_means_of_steps_and_bands_have_a_width_at_the_ends(browser
     assert browser.errors == []
 
 
+def test_the_roles_are_those_of_the_game(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", ["one ?"])
+    log = RunLog(run.path)
+    roles = ["challenger", "reasoner", "hinter"]
+    for role in roles:
+        for step in (1, 2):
+            log.write(step, role, {"reward/mean": 0.5, "entropy": 1.0, "staleness/mean": 0.0, "grad_norm": 0.1})
+    log.close()
+    save(looked(run), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri())
+    browser.until("SSP.ready === true")
+    browser.run(f"SSP.run.roles = {json.dumps(roles)}; draw(true)")
+    browser.until("VIEWS.overview.charts.reward.spec.series.length === 3")
+    drawn = browser.run("VIEWS.overview.charts.reward.spec.series.map(one => [one.name, one.points.length])")
+    assert drawn == [[role, 2] for role in roles]
+    assert len(set(browser.run("VIEWS.overview.charts.entropy.spec.series.map(one => one.colour)"))) == 3
+    picked = browser.run("VIEWS.overview.choices() || [...VIEWS.overview.pick.options].map(option => option.text)")
+    assert "hinter: grad_norm" in picked and browser.errors == []
+
+
 def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) -> None:
     browser.open(address + "#questions")
     gallery = "VIEWS.questions.gallery"

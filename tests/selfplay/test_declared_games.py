@@ -177,6 +177,11 @@ def test_what_the_field_pays() -> None:
         ),
         ("GAME = replace(DUEL, rows='nothing')", "own prompt of who asks is about a target"),
         ("GAME = replace(DUEL, asks='', stages=DUEL.stages[2:], roles=('solver',))", "has questions for rows"),
+        (
+            "GAME = replace(DUEL, stages=(*DUEL.stages[:3], replace(DUEL.stages[3], prompt='own'), DUEL.stages[4]), "
+            "prompts={'own': '{question} {hint}'})",
+            "`exam` names a stage whose prompt needs no more",
+        ),
         ("GAME = replace(DUEL, blocks=('proposer',))", "each role of a game has a block of settings"),
     ],
 )

@@ -22,6 +22,7 @@ from ssp.base.seeds import derive, generator
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.game.protocols import Protocol
+from ssp.game.protocols.base import HOLE
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS
@@ -180,11 +181,20 @@ class _Practice:
             examples = "\n".join(f"Question {n}: {self._question()}" for n in (1, 2, 3))
             if self._rng.random() < 0.5:
                 fields["examples"] = examples
+            for hole in self._own_holes(role):
+                if hole not in fields:
+                    fields[hole] = self._drawn(WORDS)
             prompt = self._renderer.prompt(role, fields)
             for _ in range(ROWS):
                 log = self._log(role, prompt)
                 episodes.append(Episode("", "", role, 0, log=log, outcome=Outcome.SCORED))
         return episodes
+
+    def _own_holes(self, role: str) -> list[str]:
+        """The holes of a prompt that the protocol does not fill."""
+        protocol = self._renderer.protocol
+        holes = HOLE.findall(protocol.role(role).system + protocol.role(role).user)
+        return [hole for hole in dict.fromkeys(holes) if hole not in protocol.fields]
 
     def _log(self, role: str, prompt: str) -> TokenLog:
         """The prompt, searches with what they find, and what is handed in."""

@@ -82,7 +82,12 @@ const figuresLike = (role, prefix) =>
   (SSP.names[role] || []).filter(name => name.startsWith(prefix)).map(name => name.slice(prefix.length));
 
 const last = points => points.length ? points[points.length - 1][1] : null;
-const steps = () => Math.max(0, ...["game", "solver", "proposer"].flatMap(role => [...(SSP.figures[role] || new Map()).keys()]));
+
+/** The roles of the run's game, and the colour of one of them. */
+const playing = () => SSP.run.roles || ["proposer", "solver"];
+const tint = role => ["proposer", "solver"].includes(role) ? role : ["c1", "c2", "c3", "c4"][playing().indexOf(role) % 4] || "ink";
+
+const steps = () => Math.max(0, ...["game", ...playing()].flatMap(role => [...(SSP.figures[role] || new Map()).keys()]));
 
 /** The steps that the game's figures tell of. */
 const gameSteps = () => [...(SSP.figures.game || new Map()).keys()];

@@ -44,11 +44,11 @@ class Overview {
       })] }),
     () => this.charts.rate.draw({ ...SHARES, series: [
       line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
-    () => this.charts.reward.draw({ form: fixed(2), series: ["proposer", "solver"].map(role => line(role, role, series(role, "reward/mean"), faint)) }),
+    () => this.charts.reward.draw({ form: fixed(2), series: playing().map(role => line(role, tint(role), series(role, "reward/mean"), faint)) }),
     () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", hops, faint),
       line("proposer searches", "proposer", series("game", "game/proposer_searches"), { dash: true, faint: true }), line("solver searches", "solver", series("game", "game/solver_searches"), { dash: true, faint: true })] }),
     () => this.charts.reject.draw({ form: whole, stack: true, xs: gameSteps(), empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
-    () => this.charts.entropy.draw({ form: fixed(3), y: [0, 0], series: ["proposer", "solver"].map(role => line(role, role, series(role, "entropy"), faint)) }),
+    () => this.charts.entropy.draw({ form: fixed(3), y: [0, 0], series: playing().map(role => line(role, tint(role), series(role, "entropy"), faint)) }),
     () => this.choices(), () => this.any()];
   }
 
@@ -67,17 +67,17 @@ class Overview {
   }
 
   choices() {
-    const names = ["proposer", "solver", "game", "eval"].flatMap(role => (SSP.names[role] || []).map(name => `${role}: ${name}`));
+    const names = [...playing(), "game", "eval"].flatMap(role => (SSP.names[role] || []).map(name => `${role}: ${name}`));
     if (names.length === this.pick.options.length) return;
-    const chosen = this.pick.value || "solver: grad_norm";
+    const chosen = this.pick.value || `${playing().at(-1)}: grad_norm`;
     put(this.pick, names.map(name => h("option", {}, name)));
     this.pick.value = names.includes(chosen) ? chosen : names[0] || "";
   }
 
   any() {
-    const [role, name] = this.pick.value.split(": "), both = ["proposer", "solver"].includes(role);
-    const roles = both ? ["proposer", "solver"] : [role];
-    this.free.draw({ series: name ? roles.map(one => line(both ? one : name, both ? one : "ink", series(one, name), { faint: true })) : [] });
+    const [role, name] = this.pick.value.split(": "), plays = playing().includes(role);
+    const roles = plays ? playing() : [role];
+    this.free.draw({ series: name ? roles.map(one => line(plays ? one : name, plays ? tint(one) : "ink", series(one, name), { faint: true })) : [] });
   }
 }
 
@@ -207,8 +207,8 @@ class Machine {
 
   draw() {
     const bounds = SSP.run.bounds || {}, parts = [["generate", "c4"], ["search", "c3"], ["verify", "c1"], ["judge", "c5"], ["learn", "c2"], ["overhead", "grey"]];
-    return [() => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: ["proposer", "solver"].flatMap(role =>
-      [line(role, role, series(role, "staleness/mean")), line(`${role} max`, role, series(role, "staleness/max"), { dash: true })]) }),
+    return [() => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: playing().flatMap(role =>
+      [line(role, tint(role), series(role, "staleness/mean")), line(`${role} max`, tint(role), series(role, "staleness/max"), { dash: true })]) }),
     () => this.time.draw({ form: seconds, axis: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
     () => this.rate.draw({ form: whole, y: [0, 0], series: [line("model tokens a second", "ink", series("game", "tokens_per_second"), { faint: true })] }),
     () => this.idle.draw(figuresLike("game", "time/idle_share_").sort().map(name => ({ name, colour: name.includes("proposer") ? "proposer" : name.includes("solver") ? "solver" : "referee", points: series("game", `time/idle_share_${name}`) })),
