@@ -12,6 +12,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.game import protocols
 from ssp.game.protocols.template import lay_out
+from ssp.game.rewards.match import OBSERVATIONS
 from ssp.selfplay.scene import concrete
 from ssp.selfplay.settings import load
 
@@ -221,3 +222,7 @@ def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, said: s
     file.write_text(text)
     with pytest.raises(InputError, match=said):
         protocols.get(str(file))
+
+
+def test_what_the_environment_says_is_known_by_the_tags_of_all_shipped_protocols() -> None:
+    assert {protocols.get(name).observation_form.tag for name in SHIPPED} == set(OBSERVATIONS)
