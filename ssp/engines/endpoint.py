@@ -17,6 +17,10 @@ from ssp.base.errors import Fault, InputError, holding
 from ssp.base.services import Service
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step
 
+WHOLE = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""The whole distribution, said outright: a server of vLLM takes what a request does not say from the
+model's generation_config.json."""
+
 DOWN, REFUSED = "engine_down", "engine_refused"
 TIMEOUT, CONCURRENCY = 300.0, 64
 """Seconds for one turn; requests at once."""
@@ -83,6 +87,7 @@ class EndpointEngine(Slots, FreeEngine):
         words = sampling.stop_words
         body: dict[str, Any] = {"prompt": slot.ids, "max_tokens": sampling.max_tokens}
         body["temperature"] = sampling.temperature
+        body |= WHOLE
         body["seed"] = (slot.seed + slot.turns) % 2**31
         body["stop_token_ids"] = list(sampling.stop_ids)
         body["stop"] = list(words.strings) if words else None

@@ -61,6 +61,9 @@ def test_turns_carry_the_whole_context_and_the_sampled_ids(server: Server) -> No
     assert probe["max_tokens"] == 1 and one["prompt"] == [1, 2] and two["prompt"] == [1, 2, 3, 4, 5, 20]
     assert one["stop"] == ["</search>"] and one["include_stop_str_in_output"] and one["stop_token_ids"] == [5]
     assert one["temperature"] == 0.0 and two["temperature"] == 1.0 and one["seed"] != two["seed"]
+    assert one["top_p"] == 1.0 and one["top_k"] == -1 and one["repetition_penalty"] == 1.0, (
+        "not the model's own defaults"
+    )
     assert set(server.keys) == {"Bearer SENTINEL"}
     engine.close([slot])
 
