@@ -53,7 +53,7 @@ def by_hand(model, traces, temperature):
     total, count = torch.zeros(()), 0
     for trace in traces:
         ids, mask = torch.tensor([trace.log.ids]), torch.from_numpy(np.array([trace.log.mask]))
-        total = total - score(model, ids, mask, temperature).logprobs.sum()
+        total = total - score(model, ids, mask, temperature)[0].sum()
         count += int(mask.sum())
     (total / count).backward()
     return {name: p.grad.clone() for name, p in model.named_parameters()}, float(total.detach()) / count, count

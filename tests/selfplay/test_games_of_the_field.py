@@ -220,8 +220,8 @@ def test_rewards_of_a_declared_game_are_priced_again_from_the_record(
     made = Settled.give_credit
 
     def watched(self: Settled, role: str, credits: Sequence[Credit]) -> None:
-        for queued, credit in zip(self.queued[role], credits, strict=True):
-            given.setdefault(queued.brief.id, credit)
+        for scored, credit in zip(self.samples[role], credits, strict=True):
+            given.setdefault(scored.id, credit)
         made(self, role, credits)
 
     monkeypatch.setattr(Settled, "give_credit", watched)
