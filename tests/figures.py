@@ -13,7 +13,7 @@ MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figur
 def tables() -> str:
     lines: list[str] = []
     for title, figures in sections():
-        lines += [f"### {title}", "", "| figure | unit | what it is |", "|---|---|---|"]
+        lines += [f"### {title}", "", "|figure|unit|what it is|", "|-|-|-|"]
         for figure in figures:
             mark = " +" if figure.kind == COUNTER else ""
             lines.append(f"|`{figure.name}`{mark}|{figure.unit}|{figure.text}|")
