@@ -16,7 +16,8 @@ def tables() -> str:
         lines += [f"### {title}", "", "|figure|unit|what it is|", "|-|-|-|"]
         for figure in figures:
             mark = " +" if figure.kind == COUNTER else ""
-            lines.append(f"|`{figure.name}`{mark}|{figure.unit}|{figure.text}|")
+            unit = figure.unit if figure.unit != "share" else ""
+            lines.append(f"|`{figure.name}`{mark}|{unit}|{figure.text}|")
         lines.append("")
     return "\n".join(lines)
 

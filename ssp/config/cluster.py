@@ -10,15 +10,15 @@ from ssp.config.fields import Actors, Count, Seconds, Share, Within
 class PlacementConfig:
     """Where actors run, and how many. Each asks Ray for `cpus` processors.
 
-    `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's take turns
-    on shared ones), shared-base (one set of engines plays both roles, with an adapter each).
-    `nodes`: for planning without the cluster: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask it).
-    `engine_gpus`: of an engine's rank (0 = CPUs); torch may have a part of one. A judge that
-    verifies has the same, of vllm whole ones. `learner_gpus`: of a learner's rank. `ROLEs`: actors
-    that play the role, such as `solvers`. `judges`: actors of the judge and the verifier.
-    `restarts`: of each actor (learners: together). `call_timeout`: seconds of a call; also (60 at
-    least) for Ray to start, a RAY_ADDRESS to answer, all actors to start, one to come back. Twice
-    that for all nodes of `ssp cluster` to meet."""
+    `layout`: separate: each engine and learner has GPUs of its own. colocate: a role's take turns.
+    shared-base: one set of engines plays both roles, with an adapter each. `nodes`: for planning
+    without the cluster: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask it). `engine_gpus`: of an
+    engine's rank (0 = CPUs); torch may have a part of one. A judge that verifies has the same, of
+    vllm whole ones. `learner_gpus`: of a learner's rank. `ROLEs`: actors that play the role, such
+    as `solvers`. `judges`: actors of the judge and the verifier. `restarts`: of each actor
+    (learners: together). `call_timeout`: seconds of a call; also (60 at least) for Ray or all
+    actors to start, a RAY_ADDRESS to answer, an actor to come back. In twice that the nodes of `ssp
+    cluster` must meet."""
 
     layout: Literal["separate", "colocate", "shared-base"] = "separate"
     nodes: str = ""
@@ -33,8 +33,8 @@ class PlacementConfig:
 
 @dataclass
 class RayConfig:
-    """The local cluster that `train` starts without RAY_ADDRESS, and each node of `ssp cluster`.
-    One node alone listens on 127.0.0.1 only.
+    """The cluster that `train` starts without RAY_ADDRESS, and each node of `ssp cluster`. One node
+    alone listens on 127.0.0.1 only.
 
     `dashboard`: its port (0 = the first free one from 8265 on, -1 = none)."""
 

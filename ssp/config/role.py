@@ -35,14 +35,14 @@ class SimulatedConfig:
 
 @dataclass
 class EngineConfig:
-    """`kind`: torch (embedded), vllm, endpoint (a completion server, for `ssp eval` and `ssp ask`).
-    For tests, without a model: scripted (takes no time), simulated (takes time as `simulated`
-    says). `dtype`: of weights and learner; auto is bfloat16 where the CPU that reads the
-    configuration multiplies it or `device` is cuda, else float32. `device`: of torch and the
-    learner; auto is a GPU where the process was given one. `tensor_parallel`: GPUs of an engine
-    (vllm). `memory`: share of a GPU for vllm; on a CPU its KV cache holds `sequences` of the
-    greatest length, within a sixteenth of the memory. `sequences`: most that run at once (vllm,
-    simulated). `url`: an endpoint's, such as http://HOST:PORT/v1#MODEL (key: SSP_ENGINE_KEY)."""
+    """`kind`: torch is the embedded one; endpoint, a completion server, is for `ssp eval` and `ssp
+    ask`. Without a model: scripted (takes no time), simulated (takes time as `simulated` says).
+    `dtype`: of weights and learner; auto is bfloat16 where the CPU that reads the configuration
+    multiplies it or `device` is cuda, else float32. `device`: of torch and the learner; auto is a
+    GPU where the process was given one. `tensor_parallel`: GPUs of an engine (vllm). `memory`:
+    share of a GPU for vllm; on a CPU its KV cache holds `sequences` of the greatest length, within
+    a sixteenth of the memory. `sequences`: most that run at once (vllm, simulated). `url`: an
+    endpoint's, such as http://HOST:PORT/v1#MODEL (key: SSP_ENGINE_KEY)."""
 
     kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
     dtype: devices.Dtype = "float32"
@@ -80,7 +80,7 @@ class LearnerConfig:
     without padding. `checkpointing`: activations are computed again in the backward pass.
     `combine`: with policy=shared one optimizer step on both roles' losses, else one after the
     other, proposer first. `lr`: learning rate. `warmup_steps`: updates of its linear rise.
-    `schedule`: from then on; cosine falls to nearly 0 at `steps`, which a resumed run keeps then.
+    `schedule`: then; cosine falls to nearly 0 at `steps`, which a resumed run keeps then.
     `minibatch`: episodes an optimizer step (0 = the whole batch). `beta2`: of AdamW.
     `weight_decay`: of AdamW. `max_grad_norm`: to which gradients are clipped. `token_budget`:
     tokens in one micro-batch of a rank."""
@@ -121,13 +121,12 @@ class CriticConfig:
 class KlConfig:
     """KL to the start checkpoint (docs/algorithms.md).
 
-    `kind`: the estimator. topk_... and full, which need whole distributions, work in the loss only;
-    _paper is as published, with a biased gradient. `coef`: 0 = no reference model is loaded.
-    `place`: reward: taken off the token rewards; advantage, future: off the finished advantages.
-    `topk`: tokens that topk_... computes exactly. `weight`: importance weights correct for the
-    sampling policy. `target`: above 0 (nats a token) it steers `coef`, over 10,000 episodes.
-    `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this share of
-    itself."""
+    `kind`: the estimator; topk_... and full work in the loss only. `coef`: 0 = no reference model
+    is loaded. `place`: reward: taken off the token rewards; advantage, future: off the finished
+    advantages. `topk`: tokens that topk_... computes exactly. `weight`: importance weights correct
+    for the sampling policy. `target`: above 0 (nats a token) it steers `coef`, over 10,000
+    episodes. `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this
+    share of itself."""
 
     kind: Literal[
         "k1",
@@ -238,10 +237,10 @@ class LimitsConfig:
 
 @dataclass
 class SourceConfig:
-    """`kind`: who answers searches: retriever; self (the policy writes its own information, no
-    request leaves); first_1 to first_5 (so many are real, later ones its own); entropy (the first
-    is real, a later one when the mean of -p log2 p over its query's sampled tokens has risen since
-    the search before). What a policy wrote itself is not trained."""
+    """`kind`: who answers searches: retriever; self (the policy writes its own information);
+    first_1 to first_5 (so many are real, later ones its own); entropy (the first is real, a later
+    one when the mean of -p log2 p over its query's sampled tokens has risen since the search
+    before). What a policy wrote itself is not trained."""
 
     kind: Literal[
         "retriever", "self", "first_1", "first_2", "first_3", "first_4", "first_5", "entropy"
@@ -260,19 +259,17 @@ class RoleConfig:
     `model`: coldstart (the embedded policy), a folder, or a downloaded model's name. `policy`:
     shared: both roles play and train one set of weights. frozen: it does not learn. `template`:
     layout of prompts; tokenizer: the model's own chat template, "": the protocol's. `algorithm`:
-    docs/algorithms.md. The baseline of reinforce is the batch's mean, of reinforce_running the
-    fading mean of earlier batches, of reinforce_none 0. `loss`: docs/algorithms.md. All but pg use
-    the behaviour log-probs, as a staleness bound above 0 needs (law 5). Importance weights of tis
-    and decoupled are 2 at most. `reward`: a name of docs/rewards.md, or your own code.
+    docs/algorithms.md. `loss`: docs/algorithms.md. A staleness bound above 0 needs one that uses
+    the behaviour log-probs: not pg (law 5). `reward`: a name of docs/rewards.md, or your own code.
     `reward_options`: a proposer's may hold `guide`, who scores a valid question from 0 to 1, by
     which the reward is multiplied: judge (`judge.*`), verifier (how sure it is), FILE.py:NAME. Who
     answers may hold `search_cost`, of each search of a right attempt. `invalid_reward`: of an
     invalid question, or an attempt without an answer. `batch`: questions a round. `min_groups`:
-    groups with two different rewards that an update needs; for them a round plays up to 20 batches;
-    where that is not enough the run ends. `warmup_steps`: up to this step only this role learns.
-    `freeze_after`: after this step it learns no more (0 = never). `clip_low`: the ratio stays above
-    1 less this. `clip_high`: the ratio stays below 1 plus this. `clip_dual`: the ratio's bound for
-    negative advantages (0 = none). `aggregate`: a token's weight in the loss; fixed-length: by
+    groups with two different rewards that an update needs; for them a round plays up to 20 batches,
+    then the run ends. `warmup_steps`: up to this step only this role learns. `freeze_after`: after
+    this step it learns no more (0 = never). `clip_low`: the ratio stays above 1 less this.
+    `clip_high`: the ratio stays below 1 plus this. `clip_dual`: the ratio's bound for negative
+    advantages (0 = none). `aggregate`: a token's weight in the loss; fixed-length: by
     `limits.total_tokens`. `entropy_coef`: weight of the entropy bonus. `llds_coef`: weight of LLDS,
     which holds the likelihood of what was not worse than the rest. `lam`: of gae. `tools`: what it
     may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP

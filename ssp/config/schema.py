@@ -52,8 +52,8 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """`every`: steps between checkpoints. `keep`: the newest of each role that stay, beside those
-    that state.json needs and the best evaluated solver's."""
+    """`every`: steps between checkpoints. `keep`: newest checkpoints of each role that stay, beside
+    those of state.json and the best evaluated solver's."""
 
     every: Positive = 10
     keep: Positive = 2
@@ -61,8 +61,8 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2. Play stops when too many of a stage's last `window` outcomes are void. Then one round
-    may be tried every `probe_every` seconds, and after `give_up_after` seconds the run ends.
+    """Law 2. Play stops when too many of a stage's last `window` outcomes are void. Then a round
+    may be tried every `probe_every` seconds; after `give_up_after` seconds the run ends.
 
     `limit`: the largest share of voids."""
 
@@ -77,7 +77,7 @@ class ScheduleConfig:
     """`preset`: sets the staleness bounds of all roles. `max_staleness`: versions that a batch of
     the role may be old (0 = synchronous). `in_flight`: new weights reach players within a turn.
     Needs bounds above 0 and engine kind vllm, simulated or torch (which then runs each episode on
-    its own). It hides waits, and no run repeats bit for bit."""
+    its own). No run repeats bit for bit."""
 
     preset: Literal["", "sync", "one-step-off", "async"] = ""
     max_staleness: dict[str, Count] = field(default_factory=dict)
@@ -87,10 +87,10 @@ class ScheduleConfig:
 @dataclass
 class HealthConfig:
     """Limits on a role's figures (docs/metrics.md): `mismatch`, `ratio`, `samples`, `grad_norm`,
-    `drift`, `collapse`. One that is passed for `patience` updates in a row is an alarm.
+    `drift`, `collapse`; passed for `patience` updates in a row they raise an alarm.
 
-    `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most
-    `rollbacks` times)."""
+    `on_collapse`: stop ends the run (exit 1); rollback goes to the last checkpoint before it began,
+    at most `rollbacks` times."""
 
     on_collapse: Literal["warn", "stop", "rollback"] = "stop"
     patience = 5
@@ -113,9 +113,9 @@ class GameConfig:
     resample_all trains rejected ones too. replay: earlier questions of a pool of 4096; replay_reset
     empties it every ten rounds; replay_learnable draws by p (1 - p), p the last share of right
     attempts. `refill`: most batches of each role that are played for one that is trained, until
-    `solver.batch` questions have two different rewards (1 = no refill). `given`: share of a batch's
-    questions that comes from the file `data.questions` and pays the solver alone. `most_right`:
-    rows with hops whose attempts are right more often are drawn less (1 = none)."""
+    `solver.batch` questions have two different rewards. `given`: share of a batch's questions that
+    comes from `data.questions` and pays the solver alone. `most_right`: rows with hops whose
+    attempts are right more often are drawn less (1 = none)."""
 
     kind: str = ""
     questions: Literal["proposer", "dataset", "bank"] = "proposer"
@@ -170,8 +170,8 @@ class RefereeConfig:
 
     `rules`: asked in this order. no_evidence asks for one search that showed a document, no_search
     for two; too_... count by `max_relations`, `min_chars`, `max_chars` and `min_words`. `verifier`:
-    who must answer from the proposer's evidence: frozen (start checkpoint), solver (live policy),
-    judge (`judge.*`), none. `model`: of a frozen verifier ("" = the start of who answers).
+    who must answer from the proposer's evidence: the frozen start checkpoint, the live solver, the
+    judge (`judge.*`), none. `model`: of a frozen verifier ("" = the answering role's start).
     `samples`: the verifier's answers (1: greedy). `needed`: answers that must prove the question.
     `closed_book`: a question that it answers without a document is refused. `evidence`: what its
     quotes must be: verbatim, sentences of the proposer's documents; chain, such that lead from
@@ -222,11 +222,11 @@ class JudgeConfig:
     has `concurrency` requests under way, tries each for `timeout` seconds, and keeps `cache`
     verdicts.
 
-    `kind`: what decides the rest: exact (all wrong), llm (an OpenAI-compatible endpoint). `url`:
-    its base URL, with /v1 (key: SSP_JUDGE_KEY). `model`: its model. `format`: word: Correct or
-    Wrong, in 16 tokens. json: {"rationale", "judgement"}, in 256. thought: a word after the model's
-    thoughts, in 4,096. score: {"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right.
-    A text file: a rubric for a score; `rubric` of a question's row follows it."""
+    `kind`: of the rest: exact (all wrong), llm (an OpenAI-compatible endpoint). `url`: its base
+    URL, with /v1 (key: SSP_JUDGE_KEY). `model`: its model. `format`: word: Correct or Wrong, in 16
+    tokens. json: {"rationale", "judgement"}, in 256. thought: a word after the model's thoughts, in
+    4,096. score: {"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right. A text file:
+    a rubric for a score; `rubric` of a question's row follows it."""
 
     kind: Literal["exact", "llm"] = "exact"
     url: str = ""

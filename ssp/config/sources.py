@@ -60,11 +60,10 @@ class RetrieverConfig:
 
     `shards`: parts of a corpus, each with an actor. `replicas`: actors of each shard, and for dense
     search as many that encode queries (float16 on a GPU). `url`: a search server in place of
-    data.corpus, or an online engine's address. `topk`: documents a query. `timeout`: seconds of one
-    search (of a `url` or an engine: of a request); after a quarter another replica is asked too. An
-    answer is of the whole corpus, or void. `effort`: efSearch of HNSW, nprobe of IVF (0 = as
-    built). `reranker`: folder of a cross-encoder, which reads `rerank` candidates a query ("" =
-    none). `gpus`: of each shard and encoder."""
+    data.corpus, or an online engine's address. `topk`: documents a query. `timeout`: seconds of a
+    search (of a `url` or an engine: of a request); after a quarter another replica is asked too.
+    `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder,
+    which reads `rerank` candidates a query ("" = none). `gpus`: of each shard and encoder."""
 
     shards: Actors = 2
     replicas: Actors = 1

@@ -38,10 +38,10 @@ def rows(section: Section) -> list[str]:
         block = block if sizes[block] > 1 else ""
         short = [name.removeprefix(block) for name in names]
         named = [key.removeprefix("defaults") for key in ours]
-        below.setdefault(block, []).append(f"|{coded(short)}|{coded(named) or '-'}|{note}|")
+        below.setdefault(block, []).append(f"|{', '.join(short)}|{', '.join(named) or '-'}|{note}|")
     lines = below.pop("")
     for block, its_rows in below.items():
-        lines += [f"|**`{block}`**|||", *its_rows]
+        lines += [f"|**{block}**|||", *its_rows]
     return lines
 
 
