@@ -163,8 +163,22 @@ def page() -> str:
     anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in there)
     head = [filled(" ".join(paragraph.split())) for paragraph in HEAD.format(anew=anew).split("\n\n")]
     parts = [start, *head, presets(), variables()]
-    parts += [section(block) for block in blocks() if "[]" not in block.path]
+    parts += [section(block, inside) for block, inside in chapters()]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def chapters() -> list[tuple[Block, list[Block]]]:
+    """Blocks with a section of their own, and those whose rows stand there too: a block of which nothing is said above its rows
+    stands with the run's keys, or with the role's. Elements of lists have no rows."""
+    made: dict[str, tuple[Block, list[Block]]] = {}
+    for block in blocks():
+        if "[]" in block.path:
+            continue
+        if block.path in ("", ROLE) or block.about or fixed(block):
+            made[block.path] = (block, [])
+        else:
+            made[ROLE if block.path.startswith(ROLE) else ""][1].append(block)
+    return list(made.values())
 
 
 def heading(block: Block) -> str:
@@ -186,18 +200,23 @@ def variables() -> str:
     return f"## Environment variables\n\n{table(('variable', 'what it is'), list(VARIABLES))}"
 
 
-def section(block: Block) -> str:
-    """A block: what its docstring says of it, and a row a key."""
+def section(block: Block, inside: list[Block]) -> str:
+    """A block: what its docstring says of it, and a row a key; then the rows of the blocks `inside`."""
+    rows = [row for one in (block, *inside) for row in rows_of(one)]
+    above = [part for part in (f"## {heading(block)}", block.about if block.path else "", fixed(block)) if part]
+    return "\n\n".join([*above, table(("key", "type", "default", "meaning"), rows)])
+
+
+def rows_of(block: Block) -> list[tuple[str, ...]]:
     defaults, meanings = instance(block.schema), block.meanings
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for key, type_ in block.keys.items():
         name = key.rpartition(".")[2]
         default = shown(NUMBERS[name] if name in NUMBERS else getattr(defaults, name))
-        if key.startswith(f"{ROLE}.") and "[]" not in key:
+        if key.startswith(f"{ROLE}."):
             default += of_roles(key.partition(".")[2], getattr(defaults, name))
         rows.append((f"`{key}`", taken(key, type_), default, meanings.get(last(key), "")))
-    above = [part for part in (f"## {heading(block)}", block.about if block.path else "", fixed(block)) if part]
-    return "\n\n".join([*above, table(("key", "type", "default", "meaning"), rows)])
+    return rows
 
 
 def taken(key: str, type_: Any) -> str:

@@ -17,9 +17,7 @@ COLDEST = 0.01
 
 @dataclass
 class SimulatedConfig:
-    """Turns without a model.
-
-    `tokens`: mean of a turn, lognormal, at most `limits.turn_tokens` (0: as few as the protocol
+    """`tokens`: mean of a turn, lognormal, at most `limits.turn_tokens` (0: as few as the protocol
     allows). `step_ms`: milliseconds of a decode step, and 7/600 of it more for each sequence that
     runs."""
 
@@ -62,9 +60,8 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. An adapter's update is added unscaled.
-
-    `rank`: 0 = none."""
+    """`rank`: of low-rank adapters in place of full training (0 = none); an adapter's update is
+    added unscaled."""
 
     rank: Annotated[int, Within(0, 4096)] = 0
     targets = LINEAR
@@ -200,10 +197,8 @@ class StageConfig:
 
 @dataclass
 class LimitsConfig:
-    """Limits of one episode.
-
-    `searches`: most in an episode. `retries`: invalid turns (neither a search nor an answer) that
-    are told so; one more ends the episode. `turn_tokens`: new tokens of a turn.
+    """`searches`: most in an episode. `retries`: invalid turns (neither a search nor an answer)
+    that are told so; one more ends the episode. `turn_tokens`: new tokens of a turn.
     `observation_tokens`: new tokens of an observation. `prompt_tokens`: room for the prompt; a
     longer one is neither cut nor refused. `total_tokens`: in all, at least prompt_tokens +
     turn_tokens x (searches + 1) + observation_tokens x searches (unless overflow=drop). `overflow`:
@@ -254,9 +249,7 @@ class SourceConfig:
 
 @dataclass
 class RoleConfig:
-    """One role's policy and learning.
-
-    `model`: coldstart (the embedded policy), a folder, or a downloaded model's name. `policy`:
+    """`model`: coldstart (the embedded policy), a folder, or a downloaded model's name. `policy`:
     shared: both roles play and train one set of weights. frozen: it does not learn. `template`:
     layout of prompts; tokenizer: the model's own chat template, "": the protocol's. `algorithm`:
     docs/algorithms.md. `loss`: docs/algorithms.md. A staleness bound above 0 needs one that uses
