@@ -317,7 +317,7 @@ def filled(text: str, indent: str = "") -> str:
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = ["|" + "|".join(cell.replace("|", "\\|") for cell in row) + "|" for row in rows]
-    return "\n".join(["|" + "|".join(head) + "|", "|-" * len(head) + "|", *lines]) + "\n"
+    return "\n".join(["| " + " | ".join(head) + " |", "|-" * len(head) + "|", *lines]) + "\n"
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ class PlacementConfig:
 
 @dataclass
 class RayConfig:
-    """The cluster that `train` starts without RAY_ADDRESS, and each node of `ssp cluster`. One node
-    alone listens on 127.0.0.1 only.
+    """The cluster that `train` starts without RAY_ADDRESS, and each node of `ssp cluster`. A run on
+    one node listens on 127.0.0.1 only.
 
     `dashboard`: its port (0 = the first free one from 8265 on, -1 = none)."""
 
