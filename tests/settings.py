@@ -295,7 +295,7 @@ def number(value: float) -> str:
 def shown(value: Any) -> str:
     if isinstance(value, list):
         return f"`[{', '.join(flow(item) for item in value)}]`"
-    return "`\"\"`" if value == "" else flow(value)
+    return '`""`' if value == "" else flow(value)
 
 
 def flow(value: Any) -> str:
