@@ -15,7 +15,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 TABLE = TESTS.parent / "docs" / "features.md"
 
-FEATURES = dict(re.findall(r"^\| ([A-Z]+-?\d+) \| ([^|]+) \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE))
+FEATURES = dict(re.findall(r"^\|([A-Z]+-?\d+)\|([^|]+)\|", TABLE.read_text(encoding="utf-8"), re.MULTILINE))
 """Row id → what it is, in a few words."""
 
 LATER: dict[str, str] = {}
@@ -41,7 +41,8 @@ def table() -> str:
     lines = [
         "# Features of the reference systems, and the tests that show them",
         "",
-        "Each row is a feature, with the files in `tests/` that show it. This prints, or runs, the tests of a row:",
+        "Each row is a feature, with the files that show it: `search/bm25` is `tests/search/test_bm25.py`. This prints, or runs, the",
+        "tests of a row:",
         "",
         "```sh",
         "python tests/features.py SR-10",
@@ -49,18 +50,18 @@ def table() -> str:
         "```",
         "",
         "`bash launch/test.sh --nightly` runs all of them. `python tests/features.py` makes this page from the `covers` marks of the",
-        "tests, and a test fails when it is out of date.",
+        "tests.",
         "",
         "SR is Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, GA other games of the field, X what went wrong in",
         "several systems, U what their users fought.",
         "",
-        "| id | feature | shown in |",
-        "|---|---|---|",
+        "|id|feature|shown in|",
+        "|-|-|-|",
     ]
     for row, what in FEATURES.items():
         files = dict.fromkeys(name.partition("::")[0] for name in marks().get(row, []))
-        shown = ", ".join(f"`{file}`" for file in files)
-        lines.append(f"| {row} | {what} | {shown or 'not yet: ' + LATER.get(row, 'open')} |")
+        shown = ", ".join(file.replace("test_", "").removesuffix(".py") for file in files)
+        lines.append(f"|{row}|{what}|{shown or 'not yet: ' + LATER.get(row, 'open')}|")
     return "\n".join(lines) + "\n"
 
 

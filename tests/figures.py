@@ -13,10 +13,11 @@ MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figur
 def tables() -> str:
     lines: list[str] = []
     for title, figures in sections():
-        lines += [f"### {title}", "", "| figure | unit | what it is |", "|---|---|---|"]
+        lines += [f"### {title}", "", "|figure|unit|what it is|", "|-|-|-|"]
         for figure in figures:
             mark = " +" if figure.kind == COUNTER else ""
-            lines.append(f"|`{figure.name}`{mark}|{figure.unit}|{figure.text}|")
+            unit = figure.unit if figure.unit != "share" else ""
+            lines.append(f"|`{figure.name}`{mark}|{unit}|{figure.text}|")
         lines.append("")
     return "\n".join(lines)
 

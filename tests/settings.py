@@ -7,7 +7,6 @@ values. Promises that the same schema gives the same page.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import textwrap
@@ -17,14 +16,10 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from ssp.config import own
-from ssp.config import role as role_schema
 from ssp.config.fields import INF, choices, ends, hints, is_text, plain, takes_own
 from ssp.config.role import RoleConfig
 from ssp.config.schema import PLAYERS, PRESETS, Config
-from ssp.game import protocols, rewards
 from ssp.game.referee.rules import RULES
-from ssp.game.rewards import proposer
 from ssp.record.runfolder import MAY_CHANGE
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
@@ -42,11 +37,6 @@ TYPES = {
 }
 """What is said of a type: a number has its bounds beside it, and a text that is one of a few names has these in its place."""
 
-GROUPS = {
-    "trust_region": "Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5).",
-    "distributions": "KL estimators over whole distributions, which rollouts do not keep: they work in the loss only.",
-}
-"""What names say of themselves (`ssp.config.own.SAID`) that rules go by."""
 
 NAMED = {"players": f"{ROLE}s", "max_staleness": f"max_staleness.{ROLE}"}
 """Fields that hold a number of each role → how it is typed."""
@@ -55,41 +45,32 @@ NUMBERS = {"ROLEs": PLAYERS, "ROLE": 0}
 
 NAMES: dict[str, tuple[str, ...]] = {
     "resume": ("never", "auto", "step:N"),
-    "protocol": tuple(protocols.names()),
-    "proposer.reward": tuple(proposer.names()),
-    "solver.reward": tuple(rewards.names()),
     "referee.rules": tuple(RULES),
 }
 """Built-in names of keys that are no choice of the tables."""
 
-BESIDE = {
-    "resume": "a run folder",
-    "protocol": "a file",
-    "proposer.reward": "your own code",
-    "solver.reward": "your own code",
-}
+BESIDE = {"resume": "a run folder"}
 """What such a key takes beside them."""
 
 HEAD = """Every key of a configuration: what it takes, its default, and what it means. Set one by `key=value` behind a command
 (`ssp train --config quickstart game.attempts=4`), or nest it in a file (`--config FILE`). `ssp train --dry-run` prints every key as a
-run would have it. The shipped configurations (`configs/`) set other values than the defaults here.
+run would have it. The shipped `configs/` set other values.
 
 `ROLE` stands for each role of the game (`proposer` and `solver` in those that ship), or for `defaults`, from which all inherit. The last
 of these wins: the default below, the game's own, the file's `defaults`, the file's role block, a typed `defaults.*`, a typed
-`proposer.*` or `solver.*`. A key that does not exist, is out of its range or contradicts another key is refused, all of them in one
-message. A key that another one makes idle is accepted. A resumed run may change {anew}; other keys stay as they were.
+`proposer.*` or `solver.*`. All keys that do not exist, are out of range or contradict each other are refused in one message. A key that
+another one makes idle is accepted. A resumed run may change {anew}.
 
-A name without a row is a constant: "Fixed" has its value. "Your own code" is a place such as `my_file.py:name` ([own](own.md)).
+"Fixed" has the constants that a text names. "Your own code" is a place such as `my_file.py:name` ([own](own.md)).
 [CONTRIBUTING](../CONTRIBUTING.md) has the laws. `python tests/settings.py` makes this page from `ssp/config/`."""
 VARIABLES = (
     (
         "`SSP_HOME`",
-        "the folder from which relative paths of a configuration, and `runs/`, count; default: the working folder",
+        "from where relative paths of a configuration, and `runs/`, count; default: the working folder",
     ),
     (
         "`SSP_CACHE`",
-        "the cache folder: downloads (`hub/`), generated worlds, tiny policies, stamps of indexes, answers of the web; "
-        "default: `$XDG_CACHE_HOME/ssp`, else `~/.cache/ssp`. What was made is made again when it is gone",
+        "the cache: downloads (`hub/`), and what is made again when it is gone; default: `$XDG_CACHE_HOME/ssp`, else `~/.cache/ssp`",
     ),
     ("`SSP_JUDGE_KEY`, `SSP_ENGINE_KEY`", "the keys of `judge.url` and of an engine's server"),
     ("`RAY_ADDRESS`", "a Ray cluster to join; without it a run starts a local one"),
@@ -181,9 +162,23 @@ def page() -> str:
     there = [item.name for item in fields(Config) if item.name in MAY_CHANGE]
     anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in there)
     head = [filled(" ".join(paragraph.split())) for paragraph in HEAD.format(anew=anew).split("\n\n")]
-    parts = [start, *head, presets(), groups(), variables()]
-    parts += [section(block) for block in blocks()]
+    parts = [start, *head, presets(), variables()]
+    parts += [section(block, inside) for block, inside in chapters()]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def chapters() -> list[tuple[Block, list[Block]]]:
+    """Blocks with a section of their own, and those whose rows stand there too: a block of which nothing is said above its rows
+    stands with the run's keys, or with the role's. Elements of lists have no rows."""
+    made: dict[str, tuple[Block, list[Block]]] = {}
+    for block in blocks():
+        if "[]" in block.path:
+            continue
+        if block.path in ("", ROLE) or block.about or fixed(block):
+            made[block.path] = (block, [])
+        else:
+            made[ROLE if block.path.startswith(ROLE) else ""][1].append(block)
+    return list(made.values())
 
 
 def heading(block: Block) -> str:
@@ -192,52 +187,36 @@ def heading(block: Block) -> str:
 
 def presets() -> str:
     bound = f"schedule.max_staleness.{ROLE}"
-    rows = [(f"`{name}`", str(number), str(number + 1)) for name, number in PRESETS.items()]
-    head = ("`schedule.preset`", f"`{bound}`", "rounds under way at most")
+    rows = [(f"`{name}`", str(number)) for name, number in PRESETS.items()]
+    head = ("`schedule.preset`", f"`{bound}`")
     text = (
-        "`schedule.preset` sets the staleness bound of every role (`schedule.max_staleness.*`) and nothing else. Beside another "
-        "value of one of them it is refused. Without a preset all are 0."
+        "`schedule.preset` sets the staleness bound of every role, and nothing else. Beside another value of one of them it is "
+        "refused. Without a preset all are 0. At most one round more than the bound is under way."
     )
     return f"## Presets\n\n{filled(text)}\n\n{table(head, rows)}"
-
-
-def groups() -> str:
-    """Values that rules treat alike."""
-    source = Path(role_schema.__file__).read_text(encoding="utf-8")
-    rows = [
-        (listed(tuple(name for name, said in own.SAID.items() if said.get(key))), remark)
-        for key, remark in GROUPS.items()
-    ]
-    rows.append((listed(role_schema.ACTED), remarks(source)["ACTED"]))
-    return f"## Values that belong together\n\n{table(('values', 'what they are'), rows)}"
 
 
 def variables() -> str:
     return f"## Environment variables\n\n{table(('variable', 'what it is'), list(VARIABLES))}"
 
 
-def remarks(source: str) -> dict[str, str]:
-    """Name → the string that follows its assignment."""
-    body = ast.parse(source).body
-    found = {}
-    for node, after in zip(body, body[1:], strict=False):
-        if isinstance(node, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            found[ast.unparse(node.targets[0])] = str(after.value.value)
-    return found
+def section(block: Block, inside: list[Block]) -> str:
+    """A block: what its docstring says of it, and a row a key; then the rows of the blocks `inside`."""
+    rows = [row for one in (block, *inside) for row in rows_of(one)]
+    above = [part for part in (f"## {heading(block)}", block.about if block.path else "", fixed(block)) if part]
+    return "\n\n".join([*above, table(("key", "type", "default", "meaning"), rows)])
 
 
-def section(block: Block) -> str:
-    """A block: what its docstring says of it, and a row a key."""
+def rows_of(block: Block) -> list[tuple[str, ...]]:
     defaults, meanings = instance(block.schema), block.meanings
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for key, type_ in block.keys.items():
         name = key.rpartition(".")[2]
         default = shown(NUMBERS[name] if name in NUMBERS else getattr(defaults, name))
-        if key.startswith(f"{ROLE}.") and "[]" not in key:
+        if key.startswith(f"{ROLE}."):
             default += of_roles(key.partition(".")[2], getattr(defaults, name))
         rows.append((f"`{key}`", taken(key, type_), default, meanings.get(last(key), "")))
-    above = [part for part in (f"## {heading(block)}", block.about, fixed(block)) if part]
-    return "\n\n".join([*above, table(("key", "type", "default", "meaning"), rows)])
+    return rows
 
 
 def taken(key: str, type_: Any) -> str:
@@ -291,13 +270,8 @@ def of_roles(key: str, default: Any) -> str:
 
 def allowed(key: str, type_: Any) -> str:
     """What a key takes, in words; "" where its text says it."""
-    if key.startswith(f"{ROLE}."):
-        path = key.partition(".")[2]
-        each = [f"{role}: {names}" for role in ROLES if (names := known(f"{role}.{path}"))]
-        if each:
-            return "; ".join(each)
-    if names := known(key):
-        return names
+    if key in NAMES:
+        return listed(NAMES[key]) + (f", {BESIDE[key]}" if key in BESIDE else "")
     if choices(type_):
         return listed(choices(type_)) + (", your own code" if takes_own(type_) else "")
     within = ends(type_)
@@ -307,11 +281,6 @@ def allowed(key: str, type_: Any) -> str:
         return "any finite number"
     low, high = number(within.low), number(within.high)
     return f"from {low}" if within.high == INF else f"{low} to {high}"
-
-
-def known(key: str) -> str:
-    """Names that the schema does not say; "" where there are none."""
-    return listed(NAMES[key]) + (f", {BESIDE[key]}" if key in BESIDE else "") if key in NAMES else ""
 
 
 def listed(names: tuple[str, ...]) -> str:
@@ -326,7 +295,7 @@ def number(value: float) -> str:
 def shown(value: Any) -> str:
     if isinstance(value, list):
         return f"`[{', '.join(flow(item) for item in value)}]`"
-    return f"`{flow(value)}`"
+    return '`""`' if value == "" else flow(value)
 
 
 def flow(value: Any) -> str:
@@ -348,7 +317,7 @@ def filled(text: str, indent: str = "") -> str:
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = ["|" + "|".join(cell.replace("|", "\\|") for cell in row) + "|" for row in rows]
-    return "\n".join(["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines]) + "\n"
+    return "\n".join(["| " + " | ".join(head) + " |", "|-" * len(head) + "|", *lines]) + "\n"
 
 
 if __name__ == "__main__":

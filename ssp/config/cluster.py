@@ -8,18 +8,17 @@ from ssp.config.fields import Actors, Count, Seconds, Share, Within
 
 @dataclass
 class PlacementConfig:
-    """How many actors there are, and where. Each asks Ray for `cpus` processors.
+    """Where actors run, and how many. Each asks Ray for `cpus` processors.
 
-    `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and
-    learner take turns on shared ones), shared-base (one set of engines plays both roles, with an
-    adapter each). `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8
-    GPUs of 80 GB ("" = ask the cluster). `engine_gpus`: GPUs of an engine's rank (0 = it computes
-    on CPUs); torch may have a part of one. A judge that verifies has an engine's share too, of vllm
-    whole ones. `learner_gpus`: the same of a learner's rank. `ROLEs`: actors that play the role,
-    such as `solvers`. `judges`: actors of the judge and the verifier. `restarts`: how often each
-    may start again (learners: all together). `call_timeout`: seconds that one call may take, and
-    (but 60 at least) Ray to start or a RAY_ADDRESS to answer, all actors to start, one to come
-    back. In twice that all nodes of `ssp cluster` must meet."""
+    `layout`: separate: each engine and learner has GPUs of its own. colocate: a role's take turns.
+    shared-base: one set of engines plays both roles, with an adapter each. `nodes`: for planning
+    without the cluster: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask it). `engine_gpus`: of an
+    engine's rank (0 = CPUs); torch may have a part of one. A judge that verifies has the same, of
+    vllm whole ones. `learner_gpus`: of a learner's rank. `ROLEs`: actors that play the role, such
+    as `solvers`. `judges`: actors of the judge and the verifier. `restarts`: of each actor
+    (learners: together). `call_timeout`: seconds of a call; also (60 at least) for Ray or all
+    actors to start, a RAY_ADDRESS to answer, an actor to come back. In twice that the nodes of `ssp
+    cluster` must meet."""
 
     layout: Literal["separate", "colocate", "shared-base"] = "separate"
     nodes: str = ""
@@ -34,10 +33,10 @@ class PlacementConfig:
 
 @dataclass
 class RayConfig:
-    """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp
-    cluster`. One node alone listens on 127.0.0.1 only.
+    """The cluster that `train` starts without RAY_ADDRESS, and each node of `ssp cluster`. A run on
+    one node listens on 127.0.0.1 only.
 
-    `dashboard`: port of Ray's (0 = the first free one from 8265 on, -1 = there is none)."""
+    `dashboard`: its port (0 = the first free one from 8265 on, -1 = none)."""
 
     dashboard: Annotated[int, Within(-1, 65535)] = 0
     start_timeout = 300.0

@@ -17,11 +17,9 @@ COLDEST = 0.01
 
 @dataclass
 class SimulatedConfig:
-    """Turns without a model (engine.kind=scripted or simulated).
-
-    `tokens`: mean of a turn's tokens, which are lognormal, at most `limits.turn_tokens` (0: as few
-    as the protocol allows). `step_ms`: milliseconds of a simulated decode step, and 7/600 of it
-    more for each sequence that runs."""
+    """`tokens`: mean of a turn, lognormal, at most `limits.turn_tokens` (0: as few as the protocol
+    allows). `step_ms`: milliseconds of a decode step, and 7/600 of it more for each sequence that
+    runs."""
 
     tokens: Amount = 0.0
     sigma = 0.8
@@ -35,16 +33,14 @@ class SimulatedConfig:
 
 @dataclass
 class EngineConfig:
-    """`kind`: what generates: torch (embedded), vllm, endpoint (a completion server, for `ssp eval`
-    and `ssp ask`). Without a model, to test everything else: scripted (takes no time), simulated
-    (takes time as `simulated` says). `dtype`: of the weights, and in which the role's learner
-    computes; auto, bfloat16 where the CPU that reads the configuration multiplies it or `device` is
-    cuda, else float32. `device`: where torch computes, and the role's learner: cpu; cuda, a GPU;
-    auto, a GPU where its process was given one. `tensor_parallel`: GPUs of an engine (vllm).
-    `memory`: the share of a GPU that vllm may take; on a CPU its KV cache holds `sequences` of the
-    greatest length, within a sixteenth of the machine's memory. `sequences`: most that run at once
-    (vllm, simulated). `url`: of an endpoint, such as http://HOST:PORT/v1#MODEL; its key is read
-    from the environment variable SSP_ENGINE_KEY."""
+    """`kind`: torch is the embedded one; endpoint, a completion server, is for `ssp eval` and `ssp
+    ask`. Without a model: scripted (takes no time), simulated (takes time as `simulated` says).
+    `dtype`: of weights and learner; auto is bfloat16 where the CPU that reads the configuration
+    multiplies it or `device` is cuda, else float32. `device`: of torch and the learner; auto is a
+    GPU where the process was given one. `tensor_parallel`: GPUs of an engine (vllm). `memory`:
+    share of a GPU for vllm; on a CPU its KV cache holds `sequences` of the greatest length, within
+    a sixteenth of the memory. `sequences`: most that run at once (vllm, simulated). `url`: an
+    endpoint's, such as http://HOST:PORT/v1#MODEL (key: SSP_ENGINE_KEY)."""
 
     kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
     dtype: devices.Dtype = "float32"
@@ -64,9 +60,8 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. An adapter's update is added unscaled.
-
-    `rank`: of the adapters (0 = none)."""
+    """`rank`: of low-rank adapters in place of full training (0 = none); an adapter's update is
+    added unscaled."""
 
     rank: Annotated[int, Within(0, 4096)] = 0
     targets = LINEAR
@@ -76,16 +71,15 @@ class LoraConfig:
 class LearnerConfig:
     """AdamW with betas 0.9 and `beta2`. It computes in `engine.dtype`; master weights are float32.
 
-    `kind`: what trains: torch, deepspeed, or simulated, which waits 16/600 of
-    `engine.simulated.step_ms` for each trained token, divided by `ranks`, and learns nothing.
-    `ranks`: processes that share each update (deepspeed). `zero`: ZeRO's stage (deepspeed).
-    `offload`: what goes to the host's memory (deepspeed). `packing`: sequences side by side without
-    padding. `checkpointing`: activations are computed again in the backward pass. `combine`: with
-    policy=shared one optimizer step on the sum of both roles' losses, else one after the other,
-    proposer first. `lr`: learning rate. `warmup_steps`: updates in which it is reached linearly.
-    `schedule`: of the rate from then on; cosine falls to nearly 0 at `steps`, which a resumed run
-    keeps then. `minibatch`: episodes an optimizer step (0 = the whole batch). `beta2`: of AdamW.
-    `weight_decay`: of AdamW. `max_grad_norm`: norm to which gradients are clipped. `token_budget`:
+    `kind`: simulated waits 16/600 of `engine.simulated.step_ms` for each trained token, divided by
+    `ranks`, and learns nothing. `ranks`: processes of an update (deepspeed). `zero`: ZeRO's stage
+    (deepspeed). `offload`: to the host's memory (deepspeed). `packing`: sequences side by side
+    without padding. `checkpointing`: activations are computed again in the backward pass.
+    `combine`: with policy=shared one optimizer step on both roles' losses, else one after the
+    other, proposer first. `lr`: learning rate. `warmup_steps`: updates of its linear rise.
+    `schedule`: then; cosine falls to nearly 0 at `steps`, which a resumed run keeps then.
+    `minibatch`: episodes an optimizer step (0 = the whole batch). `beta2`: of AdamW.
+    `weight_decay`: of AdamW. `max_grad_norm`: to which gradients are clipped. `token_budget`:
     tokens in one micro-batch of a rank."""
 
     kind: Literal["torch", "deepspeed", "simulated"] = "torch"
@@ -111,10 +105,9 @@ class LearnerConfig:
 
 @dataclass
 class CriticConfig:
-    """The value model of algorithm=gae. In one update a value may move by `value_clip`.
+    """The value model of gae. In one update a value may move by `value_clip`.
 
-    `lr`: its learning rate. `warmup_steps`: updates that train it alone, before the policy
-    learns."""
+    `lr`: its learning rate. `warmup_steps`: updates that train it alone."""
 
     lr: Amount = 1e-5
     value_clip = 0.5
@@ -125,13 +118,12 @@ class CriticConfig:
 class KlConfig:
     """KL to the start checkpoint (docs/algorithms.md).
 
-    `kind`: the estimator; with _paper as published, with a biased gradient. `coef`: coefficient (0
-    = no reference model is loaded). `place`: loss; reward (taken off the token rewards); advantage
-    or future (taken off the finished advantages). `topk`: how many tokens topk_reverse and
-    topk_forward compute exactly. `weight`: whether importance weights correct for the sampling
-    policy. `target`: above 0 (nats a token) it steers the coefficient, over 10,000 episodes.
-    `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this share of
-    itself."""
+    `kind`: the estimator; topk_... and full work in the loss only. `coef`: 0 = no reference model
+    is loaded. `place`: reward: taken off the token rewards; advantage, future: off the finished
+    advantages. `topk`: tokens that topk_... computes exactly. `weight`: importance weights correct
+    for the sampling policy. `target`: above 0 (nats a token) it steers `coef`, over 10,000
+    episodes. `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this
+    share of itself."""
 
     kind: Literal[
         "k1",
@@ -159,9 +151,8 @@ class KlConfig:
 
 @dataclass
 class CorrectionConfig:
-    """`mask`: which off-policy tokens leave the loss: none; token, those whose ratio of trainer to
-    sampler is outside [`low`, `high`] (IcePop); sequence, whole episodes, by the geometric mean of
-    their ratios."""
+    """`mask`: what leaves the loss: token, tokens whose ratio of trainer to sampler is outside
+    [`low`, `high`] (IcePop); sequence, episodes, by the geometric mean of their ratios."""
 
     mask: Literal["none", "token", "sequence"] = "none"
     low = 0.5
@@ -170,12 +161,11 @@ class CorrectionConfig:
 
 @dataclass
 class RehearsalConfig:
-    """Traces that every update of the role learns again, so that its policy keeps what the game
-    does not ask for (docs/warmup.md).
+    """Traces that every update learns again, so that the policy keeps what the game does not ask
+    for (docs/warmup.md).
 
-    `share`: of the episodes of an update; the others are played (0 = no rehearsal). `data`: traces
-    or a run's folder, as `warmup.data` takes them ("" = `warmup.data`). `coef`: what their mean
-    negative log-likelihood, in nats a token, weighs in the loss (0 = it is only measured)."""
+    `share`: of the episodes of an update (0 = none). `data`: as `warmup.data` ("" = the same).
+    `coef`: weight of their mean negative log-likelihood, in nats a token (0 = only measured)."""
 
     share: Annotated[float, Within(0, 0.9)] = 0.0
     data: str = ""
@@ -189,8 +179,7 @@ class RehearsalConfig:
 
 @dataclass
 class SamplingConfig:
-    """`temperature`: of training rollouts: at least 0.01, or 0 (greedy) for a role that does not
-    learn."""
+    """`temperature`: of training: at least 0.01, or 0 (greedy) for a role that does not learn."""
 
     temperature: Amount = 1.0
 
@@ -208,16 +197,14 @@ class StageConfig:
 
 @dataclass
 class LimitsConfig:
-    """Limits of one episode.
-
-    `searches`: most in an episode. `retries`: invalid turns (neither a search nor an answer) that
-    are told so; one more ends the episode. `turn_tokens`: new tokens of a turn.
+    """`searches`: most in an episode. `retries`: invalid turns (neither a search nor an answer)
+    that are told so; one more ends the episode. `turn_tokens`: new tokens of a turn.
     `observation_tokens`: new tokens of an observation. `prompt_tokens`: room for the prompt; a
-    longer one is neither cut nor refused. `total_tokens`: tokens in all, at least prompt_tokens +
+    longer one is neither cut nor refused. `total_tokens`: in all, at least prompt_tokens +
     turn_tokens x (searches + 1) + observation_tokens x searches (unless overflow=drop). `overflow`:
-    when the next turn might not fit into `total_tokens`: stop, or drop (the text of the oldest
-    observation goes). `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when
-    the role's update `step` comes."""
+    when the next turn might not fit: stop, or drop (the text of the oldest observation goes).
+    `stages`: [{step, turn_tokens, total_tokens}, ...], limits from the role's update `step` on (0 =
+    as before)."""
 
     searches: Count = 5
     retries: Count = 0
@@ -245,11 +232,10 @@ class LimitsConfig:
 
 @dataclass
 class SourceConfig:
-    """`kind`: who answers a policy's searches: retriever; self (the policy writes its own
-    information, and no request leaves); first_1 to first_5 (so many searches are real, later ones
-    its own); entropy (the first is real, a later one only when the mean of -p log2 p over its
-    query's sampled tokens has risen since the search before). Information that a policy wrote
-    itself is not trained."""
+    """`kind`: who answers searches: retriever; self (the policy writes its own information);
+    first_1 to first_5 (so many are real, later ones its own); entropy (the first is real, a later
+    one when the mean of -p log2 p over its query's sampled tokens has risen since the search
+    before). What a policy wrote itself is not trained."""
 
     kind: Literal[
         "retriever", "self", "first_1", "first_2", "first_3", "first_4", "first_5", "entropy"
@@ -263,30 +249,26 @@ class SourceConfig:
 
 @dataclass
 class RoleConfig:
-    """One role's policy and learning. Every role inherits `defaults`.
-
-    `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded
-    model. `policy`: shared: both roles play and train one set of weights. frozen: it does not
-    learn. `template`: how prompts are laid out; tokenizer: the model's own chat template, "": the
-    protocol's own way. `algorithm`: see docs/algorithms.md. The baseline of reinforce is the
-    batch's mean, of reinforce_running the fading mean of earlier batches, of reinforce_none 0.
-    `loss`: see docs/algorithms.md. Importance weights of tis and decoupled are 2 at most. `reward`:
-    see docs/rewards.md. `reward_options`: what the reward gets. A proposer's may hold `guide`, who
-    scores a valid question from 0 to 1; the reward is multiplied by this score: judge (the endpoint
-    of `judge.*`), verifier (how sure it is), FILE.py:NAME. Who answers may hold `search_cost`:
-    what each search of a right attempt costs. `invalid_reward`: of an invalid question, or an
-    attempt without an answer. `batch`: questions a round. `min_groups`: groups
-    whose rewards differ that an update has at least; for them a round plays up to 20 batches, and
-    the run ends where that is not enough. `warmup_steps`: up to this step only this role learns.
-    `freeze_after`: after this step it learns no more (0 = never). `clip_low`: the ratio is kept
-    above 1 less this. `clip_high`: the ratio is kept below 1 plus this. `clip_dual`: the ratio's
-    bound for negative advantages (0 = none). `aggregate`: what a token weighs in the loss;
-    fixed-length: by `limits.total_tokens`. `entropy_coef`: entropy bonus. `llds_coef`: of LLDS,
-    which holds the likelihood of what was not worse than the rest. `lam`: discount of a policy
-    token (gae). `tools`: what a policy may call (docs/agents.md): search, read, your own function
-    (FILE.py:NAME), those of an MCP server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all
-    episodes of a player share. `agent`: of the solver: code that plays in the loop's place
-    (FILE.py:NAME, or command:PROGRAM)."""
+    """`model`: coldstart (the embedded policy), a folder, or a downloaded model's name. `policy`:
+    shared: both roles play and train one set of weights. frozen: it does not learn. `template`:
+    layout of prompts; tokenizer: the model's own chat template, "": the protocol's. `algorithm`:
+    docs/algorithms.md. `loss`: docs/algorithms.md. A staleness bound above 0 needs one that uses
+    the behaviour log-probs: not pg (law 5). `reward`: a name of docs/rewards.md, or your own code.
+    `reward_options`: a proposer's may hold `guide`, who scores a valid question from 0 to 1, by
+    which the reward is multiplied: judge (`judge.*`), verifier (how sure it is), FILE.py:NAME. Who
+    answers may hold `search_cost`, of each search of a right attempt. `invalid_reward`: of an
+    invalid question, or an attempt without an answer. `batch`: questions a round. `min_groups`:
+    groups with two different rewards that an update needs; for them a round plays up to 20 batches,
+    then the run ends. `warmup_steps`: up to this step only this role learns. `freeze_after`: after
+    this step it learns no more (0 = never). `clip_low`: the ratio stays above 1 less this.
+    `clip_high`: the ratio stays below 1 plus this. `clip_dual`: the ratio's bound for negative
+    advantages (0 = none). `aggregate`: a token's weight in the loss; fixed-length: by
+    `limits.total_tokens`. `entropy_coef`: weight of the entropy bonus. `llds_coef`: weight of LLDS,
+    which holds the likelihood of what was not worse than the rest. `lam`: of gae. `tools`: what it
+    may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
+    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share.
+    `agent`: the solver's: code that plays in the loop's place (FILE.py:NAME, or
+    command:PROGRAM)."""
 
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"

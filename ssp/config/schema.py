@@ -26,8 +26,8 @@ SHORTEST_START = 60.0
 
 @dataclass
 class RunConfig:
-    """`dir`: folder of the results ("" = `runs/<name>` in `$SSP_HOME` or the working folder).
-    `name`: the run's ("" = the config's, numbered)."""
+    """`dir`: of the results ("" = `runs/<name>` in `$SSP_HOME` or the working folder). `name`: the
+    run's ("" = the config's, numbered)."""
 
     dir: str = ""
     name: str = ""
@@ -35,13 +35,13 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """The solver is evaluated at the start, at the end, and between. The first and the last
-    evaluation and `ssp eval` ask as many questions of each of `hops`, and as many that state no
-    hops. One between asks half as many.
+    """The solver is evaluated at the start, at the end, and between, there with half as many
+    questions. `ssp eval` asks as many as the end: of each of `hops`, and of those that state no
+    hops.
 
-    `every`: steps between two evaluations (0 = none between). `final_questions_per_hop`: questions
-    of each number of hops. `temperature`: 0 (greedy) or at least 0.01. `by`: a column of the
-    questions; accuracy is told by its values too."""
+    `every`: steps between evaluations (0 = none between). `final_questions_per_hop`: of each number
+    of hops. `temperature`: 0 (greedy) or at least 0.01. `by`: a column of the questions, by whose
+    values accuracy is told too."""
 
     every: Count = 10
     final_questions_per_hop: Positive = 128
@@ -52,9 +52,8 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """`every`: steps between two checkpoints. `keep`: the newest checkpoints of each role that
-    stay, beside those that state.json needs and the solver's with the best evaluation during the
-    run."""
+    """`every`: steps between checkpoints. `keep`: newest checkpoints of each role that stay, beside
+    those of state.json and the best evaluated solver's."""
 
     every: Positive = 10
     keep: Positive = 2
@@ -62,9 +61,8 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2's limit on voids. Play stops when too many of the last `window` outcomes of a stage are
-    void. Then one round may be tried every `probe_every` seconds, and after `give_up_after` seconds
-    the run ends.
+    """Law 2. Play stops when too many of a stage's last `window` outcomes are void. Then a round
+    may be tried every `probe_every` seconds; after `give_up_after` seconds the run ends.
 
     `limit`: the largest share of voids."""
 
@@ -76,10 +74,10 @@ class VoidConfig:
 
 @dataclass
 class ScheduleConfig:
-    """`preset`: sets the staleness bounds of all roles. `max_staleness`: how many versions old a
-    batch of the role may be (0 = synchronous). `in_flight`: new weights reach players within a
-    turn. This needs bounds above 0 and an engine of kind vllm, simulated or torch, in which every
-    episode then runs on its own. It hides waits, and is not bit for bit repeatable."""
+    """`preset`: sets the staleness bounds of all roles. `max_staleness`: versions that a batch of
+    the role may be old (0 = synchronous). `in_flight`: new weights reach players within a turn.
+    Needs bounds above 0 and engine kind vllm, simulated or torch (which then runs each episode on
+    its own). No run repeats bit for bit."""
 
     preset: Literal["", "sync", "one-step-off", "async"] = ""
     max_staleness: dict[str, Count] = field(default_factory=dict)
@@ -88,12 +86,11 @@ class ScheduleConfig:
 
 @dataclass
 class HealthConfig:
-    """Limits on a role's figures: `mismatch`, `ratio`, `samples`, `grad_norm`, `drift` and
-    `collapse` (docs/metrics.md says of what). A breach for `patience` updates in a row is an alarm
-    that names its cause.
+    """Limits on a role's figures (docs/metrics.md): `mismatch`, `ratio`, `samples`, `grad_norm`,
+    `drift`, `collapse`; passed for `patience` updates in a row they raise an alarm.
 
-    `on_collapse`: after a collapse: warn, stop (exit 1), or rollback (to the last checkpoint before
-    it began, at most `rollbacks` times)."""
+    `on_collapse`: stop ends the run (exit 1); rollback goes to the last checkpoint before it began,
+    at most `rollbacks` times."""
 
     on_collapse: Literal["warn", "stop", "rollback"] = "stop"
     patience = 5
@@ -108,18 +105,16 @@ class HealthConfig:
 
 @dataclass
 class GameConfig:
-    """`kind`: which game is played (docs/game.md): duel, given, self-search, or your own
-    (FILE.py:NAME); "" is duel, or given where the questions are. `questions`: who asks: proposer;
-    or dataset or bank, from `data.questions`. `proposals`: questions that the proposer asks about
-    one target. `attempts`: the solver's at each question. `batch`: what fills the slots of invalid
-    questions. dummy: nothing. resample: further targets, in at most `resample_attempts` extra
-    proposer batches, until the share `resample_min_valid` of the slots is valid. resample_all: the
-    same, and rejected ones are trained too. replay: earlier questions of a pool of 4096.
-    replay_reset: the same, and the pool is emptied every ten rounds. replay_learnable: the same,
-    drawn by p (1 - p), p the last share of right attempts. `refill`: batches of each role that are
-    played at most for one that is trained, until `solver.batch` questions have attempts with two
-    different rewards (1 = no refill). `given`: share of each batch's questions that comes from the
-    file `data.questions` and pays the solver alone (0 = none). `most_right`: rows with hops whose
+    """`kind`: the game (docs/game.md): duel, given, self-search, or your own (FILE.py:NAME); "" is
+    duel, or given where the questions are. `questions`: who asks: proposer; or dataset or bank,
+    from `data.questions`. `proposals`: questions a target. `attempts`: at a question. `batch`: what
+    fills the slots of invalid questions. dummy: nothing. resample: further targets, in at most
+    `resample_attempts` more proposer batches, until the share `resample_min_valid` is valid;
+    resample_all trains rejected ones too. replay: earlier questions of a pool of 4096; replay_reset
+    empties it every ten rounds; replay_learnable draws by p (1 - p), p the last share of right
+    attempts. `refill`: most batches of each role that are played for one that is trained, until
+    `solver.batch` questions have two different rewards. `given`: share of a batch's questions that
+    comes from `data.questions` and pays the solver alone. `most_right`: rows with hops whose
     attempts are right more often are drawn less (1 = none)."""
 
     kind: str = ""
@@ -142,8 +137,7 @@ class LeagueConfig:
     """Frozen past versions as opponents (docs/league.md), at most `size` of each role.
 
     `match`: whom a role meets: self, the newest (no league); prioritised, a past one, rather one
-    that it loses to (`power` says how much rather); mix, either, half and half. `every`: updates
-    from the newest member until a version becomes the next."""
+    that it loses to (by `power`); mix, half and half. `every`: updates between two members."""
 
     match: Literal["self", "prioritised", "mix"] = "self"
     power = 4.0
@@ -171,22 +165,21 @@ class LeagueConfig:
 @dataclass
 class RefereeConfig:
     """Checks of questions (docs/referee.md). The junk alarm ends the run (with
-    health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver
-    won at most 10 % of its attempts and at least 60 % of the questions were accepted.
+    health.on_collapse=warn it only speaks) when for `alarm_patience` rounds in a row the solver won
+    at most 10 % of its attempts and 60 % of the questions or more were accepted.
 
     `rules`: asked in this order. no_evidence asks for one search that showed a document, no_search
-    for two; too_many_relations, too_short, too_long and too_few_words count by `max_relations`,
-    `min_chars`, `max_chars` and `min_words`. `verifier`: who must answer the question from the
-    proposer's evidence: frozen (start checkpoint), solver (live policy), judge (the endpoint of
-    `judge.*`), none. `model`: of a frozen verifier ("" = the start of who answers). `samples`:
-    answers of the verifier (1: greedy). `needed`: answers that must prove the question.
-    `closed_book`: whether a question that it answers without a document is refused. `evidence`:
-    what the verifier's quotes must be: verbatim, sentences of the proposer's documents; chain, such
-    sentences that lead from the question to the target by its relations, in order; quoted, each
-    names a document that the proposer found, and stands in it; counted, as many of these as the row
-    asks for searches; none. `noise`: single documents beside the evidence, or with evidence=none
-    the whole material of so many other proposals. `prompt_tokens`: most in the verifier's prompt
-    (noise is cut first); its answer has a twelfth."""
+    for two; too_... count by `max_relations`, `min_chars`, `max_chars` and `min_words`. `verifier`:
+    who must answer from the proposer's evidence: the frozen start checkpoint, the live solver, the
+    judge (`judge.*`), none. `model`: of a frozen verifier ("" = the answering role's start).
+    `samples`: the verifier's answers (1: greedy). `needed`: answers that must prove the question.
+    `closed_book`: a question that it answers without a document is refused. `evidence`: what its
+    quotes must be: verbatim, sentences of the proposer's documents; chain, such that lead from
+    question to target by its relations, in order; quoted, each names a document that the proposer
+    found, and stands in it; counted, as many of these as the row asks for searches; none. `noise`:
+    single documents beside the evidence, or with evidence=none all material of so many other
+    proposals. `prompt_tokens`: most in its prompt (noise is cut first); its answer has a
+    twelfth."""
 
     rules: list[str] = field(
         default_factory=lambda: [
@@ -225,17 +218,15 @@ class RefereeConfig:
 
 @dataclass
 class JudgeConfig:
-    """Who decides whether an answer is right. An exact match after normalisation is always right. A
-    judge has `concurrency` requests under way, tries each for `timeout` seconds, and keeps `cache`
+    """Who decides whether an answer is right. An exact match after normalisation always is. A judge
+    has `concurrency` requests under way, tries each for `timeout` seconds, and keeps `cache`
     verdicts.
 
-    `kind`: what decides the rest: exact (all wrong), llm (an OpenAI-compatible endpoint). `url`:
-    its base URL, with /v1; the key is read from the environment variable SSP_JUDGE_KEY. `model`:
-    its model. `format`: a verdict's. word: Correct or Wrong, in 16 tokens. json: {"rationale",
-    "judgement"}, in 256. thought: a word, after a model's own thoughts, in 4,096. score:
-    {"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right. A text file: a rubric,
-    which says what a good answer has, for a score; a question's own (`rubric` of its row) follows
-    it."""
+    `kind`: of the rest: exact (all wrong), llm (an OpenAI-compatible endpoint). `url`: its base
+    URL, with /v1 (key: SSP_JUDGE_KEY). `model`: its model. `format`: word: Correct or Wrong, in 16
+    tokens. json: {"rationale", "judgement"}, in 256. thought: a word after the model's thoughts, in
+    4,096. score: {"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right. A text file:
+    a rubric for a score; `rubric` of a question's row follows it."""
 
     kind: Literal["exact", "llm"] = "exact"
     url: str = ""
@@ -259,13 +250,12 @@ class JudgeConfig:
 
 @dataclass
 class WarmupConfig:
-    """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`,
-    and by `ssp train` before the game.
+    """The warm start of `solver.model`, for every role with the same model: by `ssp warmup`, and by
+    `ssp train` before the game.
 
-    `data`: traces (a jsonl file, or world:english), or a run's folder, whose good episodes are
-    learned ("" = no warm start). `epochs`: passes at most; it ends when the held-out nats a token
-    have not fallen since the pass before. `batch`: episodes an update. `lr`: learning rate (0 =
-    `solver.learner.lr`)."""
+    `data`: traces (a jsonl file, or world:english), or a run's folder with its good episodes ("" =
+    none). `epochs`: passes at most; one that lowers the held-out nats a token no more is the last.
+    `batch`: episodes an update. `lr`: 0 = `solver.learner.lr`."""
 
     data: str = ""
     epochs: Positive = 1
@@ -275,8 +265,8 @@ class WarmupConfig:
 
 @dataclass
 class TelemetryConfig:
-    """`wandb`: whether figures go to Weights & Biases too: none; offline (files in the run folder,
-    for `wandb sync`); online (project and key from its own environment variables)."""
+    """`wandb`: Weights & Biases: offline (files in the run folder, for `wandb sync`), online (with
+    its own environment variables)."""
 
     wandb: Literal["none", "offline", "online"] = "none"
 

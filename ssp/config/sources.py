@@ -9,8 +9,7 @@ from ssp.config.fields import Actors, Amount, Count, Positive, Seconds
 class EvalSet:
     """An evaluation set.
 
-    `name`: what the figures call it. `file`: its questions. `corpus`: what is searched (`none`:
-    finds nothing)."""
+    `name`: what the figures call it. `file`: its questions. `corpus`: none finds nothing."""
 
     name: str = "heldout"
     file: str = "world:heldout"
@@ -19,14 +18,13 @@ class EvalSet:
 
 @dataclass
 class DataConfig:
-    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are
-    generated.
+    """Files (docs/data.md), or the generated `world:train` and `world:heldout`.
 
-    `corpus`: what is searched. `targets`: answers that the proposer asks about. `documents`: a
-    corpus whose passages a game asks about ("" = those of `corpus`). `questions`: for
-    game.questions=dataset a question file; for bank a run folder whose accepted questions are asked
-    again, or an export of them by `ssp bank`; for game.given a question file. `eval`:
-    evaluation sets. The first one is asked during the run, all of them at the end."""
+    `corpus`: what is searched. `targets`: what the proposer asks about. `documents`: a corpus whose
+    passages a game asks about ("" = `corpus`). `questions`: a question file
+    (game.questions=dataset, game.given), or for bank a run folder with accepted questions, or an
+    export by `ssp bank`. `eval`: sets (corpus none: finds nothing); the first one is asked during
+    the run, all at the end."""
 
     corpus: str = "world:train"
     targets: str = "world:train"
@@ -43,14 +41,12 @@ class DataConfig:
 
 @dataclass
 class OnlineConfig:
-    """A search engine of the web in place of data.corpus. docs/search.md names the environment
-    variable of each engine's key. Answers are kept for a day, in a file of each machine.
+    """A search engine of the web in place of data.corpus (docs/search.md). Answers are kept for a
+    day, in a file of each machine.
 
-    `engine`: serper, serpapi (of which google is asked), such as serpapi:bing, or google_cse:ID
-    with the id of the search engine ("" = none); `retriever.url` stands for its own address. With
-    +pages behind the name the pages that were found are read, and the paragraph around each snippet
-    is kept. With +vary it gives a random number of the results, 1 to topk, drawn from (seed, query,
-    topk)."""
+    `engine`: serper, serpapi (google; or serpapi:bing and others), google_cse:ID ("" = none), at
+    its own address or `retriever.url`. +pages behind the name reads the pages, and keeps the
+    paragraph around each snippet; +vary gives 1 to topk results, by (seed, query, topk)."""
 
     engine: str = ""
     ttl = 86400.0
@@ -58,18 +54,16 @@ class OnlineConfig:
 
 @dataclass
 class RetrieverConfig:
-    """How each corpus is searched: a file (BM25 in memory) or an index folder of `ssp index`. A
-    folder that holds both kinds of index is searched by both (hybrid). Requests that come within
-    `window` seconds are merged, up to `max_batch` queries. Each player keeps the last answers.
+    """How each corpus is searched: a file (BM25 in memory) or a folder of `ssp index`; one with
+    both kinds of index by both (hybrid). Requests within `window` seconds are merged, up to
+    `max_batch` queries. Each player keeps the last answers.
 
     `shards`: parts of a corpus, each with an actor. `replicas`: actors of each shard, and for dense
-    search as many more that encode queries, with float16 weights on a GPU. `url`: a search server
-    in place of data.corpus, or the address of an online engine. `topk`: documents a query.
-    `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a
-    quarter of it another replica is asked too. An answer is of the whole corpus, or void. `effort`:
-    efSearch of HNSW, nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder, which
-    reads `rerank` candidates a query ("" = none). `gpus`: GPUs that each shard and encoder asks Ray
-    for."""
+    search as many that encode queries (float16 on a GPU). `url`: a search server in place of
+    data.corpus, or an online engine's address. `topk`: documents a query. `timeout`: seconds of a
+    search (of a `url` or an engine: of a request); after a quarter another replica is asked too.
+    `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder,
+    which reads `rerank` candidates a query ("" = none). `gpus`: of each shard and encoder."""
 
     shards: Actors = 2
     replicas: Actors = 1

@@ -58,6 +58,6 @@ def test_options_follow_the_policy() -> None:
 
 def test_the_documentation_has_the_table_and_leads_to_the_causes() -> None:
     text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-    rows = [f"| `{kind}` | {policy.by} | {policy.lost} | {policy.then} |" for kind, policy in restarts.POLICIES.items()]
+    rows = [f"|`{kind}`|{policy.by}|{policy.lost}|{policy.then}|" for kind, policy in restarts.POLICIES.items()]
     assert "\n".join(rows) in text
     assert "(../ssp/base/causes.json)" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,24 +12,43 @@ from ssp.extras.migration import Section, sections
 from ssp.extras.migration.variables import ACCEPTED, TOLD
 
 MARKS = ("<!-- tables: made by python tests/extras/migration/migrationpage.py -->", "<!-- end of tables -->")
+DEEP = ("actor_rollout_ref", "custom_reward_function")
+"""Blocks whose keys lie in blocks of their own."""
 
 
 def tables() -> str:
     """Variables first, then each system's keys, as Markdown."""
-    lines = ["## Environment variables", "", "| theirs | ours | |", "|---|---|---|"]
+    lines = ["## Environment variables", "", "|theirs|ours||", "|-|-|-|"]
     lines += [f"|`{name}`|`{ours}`|{note}|" for name, (ours, note) in ACCEPTED.items()]
     lines += [f"|{coded(TOLD)}|not taken: set {coded(TOLD.values())}|other programs read them too|"]
     for section in sections().values():
-        lines += ["", f"## {section.title}", "", "| theirs | ours | values, meaning |", "|---|---|---|", *rows(section)]
+        lines += ["", f"## {section.title}", "", "|theirs|ours|values, meaning|", "|-|-|-|", *rows(section)]
     return "\n".join(lines) + "\n"
 
 
 def rows(section: Section) -> list[str]:
-    """A row for all keys that the same can be said of, where the first of them stands."""
+    """A row for all keys that the same can be said of. Two rows and more of one block stand below its name, and leave it out."""
     alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for key in section.keys:
         alike.setdefault((key.ours, key.note), []).append(key.name)
-    return [f"|{coded(names)}|{coded(ours) or '-'}|{note}|" for (ours, note), names in alike.items()]
+    sizes = Counter(block_of(names[0]) for names in alike.values())
+    below: dict[str, list[str]] = {"": []}
+    for (ours, note), names in alike.items():
+        block = block_of(names[0])
+        block = block if sizes[block] > 1 else ""
+        short = [name.removeprefix(block) for name in names]
+        named = [key.removeprefix("defaults") for key in ours]
+        below.setdefault(block, []).append(f"|{', '.join(short)}|{', '.join(named) or '-'}|{note}|")
+    lines = below.pop("")
+    for block, its_rows in below.items():
+        lines += [f"|**{block}**|||", *its_rows]
+    return lines
+
+
+def block_of(name: str) -> str:
+    """`algorithm`, or `actor_rollout_ref.actor`: what keys of one block begin with; "" for a key of no block."""
+    parts = name.split(".")
+    return ".".join(parts[: min(len(parts) - 1, 2 if parts[0] in DEEP else 1)])
 
 
 def coded(names: Iterable[str]) -> str:

@@ -100,7 +100,7 @@ def told() -> dict[tuple[str, str], tuple[str, str]]:
     section = PAGE.read_text(encoding="utf-8").partition("## What stays different\n")[2].partition("\n## ")[0]
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for line in section.splitlines():
-        if cells := re.fullmatch(r"\| (`.+`) \| `(.+?)` \| (.+?) \| (.+?) \| (.+) \|", line):
+        if cells := re.fullmatch(r"\|(`.+`)\|`(.+?)`\|(.+?)\|(.+?)\|(.+)\|", line):
             for pattern in re.findall(r"`(.+?)`", cells[1]):
                 for name in (
                     one for one in SCRIPTS if re.fullmatch(pattern.replace(".", r"\.").replace("*", ".*"), one)
@@ -112,7 +112,7 @@ def told() -> dict[tuple[str, str], tuple[str, str]]:
 def main() -> int:
     for name in SCRIPTS:
         for key, (theirs, ours) in differences(name).items():
-            print(f"| `{name}` | `{key}` | {theirs} | {ours} |")
+            print(f"|`{name}`|`{key}`|{theirs}|{ours}|")
     return 0
 
 
