@@ -217,6 +217,7 @@ class Sink:
         self.rows: list[tuple[int, str, dict[str, float]]] = []
         self.events: list[str] = []
         self.restarts: list[int] = []
+        self.earlier: list[dict[str, Any]] = []
 
     def restart(self, step: int) -> None:
         self.restarts.append(step)
@@ -301,7 +302,7 @@ class Stage:
     def game(self) -> SelfPlay:
         questions = [Question(f"q{i}", q.text, [q.answer], q.hops) for i, q in enumerate(world().questions(1, 8, 3))]
         sets = [QuestionSet("one", questions, "train"), QuestionSet("dark", questions, "none")]
-        report = Report(self.sink, world(), workers=6, spec=self.cfg.spec)
+        report = Report(self.sink, world(), 6, self.cfg.spec, self.sink.earlier)
         return SelfPlay(self.cfg, self.cast, self.folder, self.targets(), report, Evaluator(self.cfg, sets))
 
     def play(self) -> SelfPlay:

@@ -41,6 +41,9 @@ class Log(Sink):
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
+        for line in file.read_text().splitlines() if file.exists() else ():
+            step, role, values = json.loads(line)
+            self.earlier.append({"step": step, "role": role, **values})
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         with self._file.open("a") as file:
