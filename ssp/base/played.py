@@ -89,7 +89,6 @@ class Brief:
         log = episode.log
         # Read from the lists now: `count` turns them into bytes, from which these are slow to read.
         length, oldest, newest = len(log), log.version_min, log.version_max
-        turn_tokens = log.turn_tokens()
         return Brief(
             **{name: getattr(episode, name) for name in _ALIKE},
             searches=len(episode.queries),
@@ -102,7 +101,7 @@ class Brief:
             prompt=log.count(Kind.PROMPT),
             observed=log.count(Kind.OBSERVATION) + log.count(Kind.TEMPLATE),
             contexts=log.contexts,
-            turn_tokens=turn_tokens,
+            turn_tokens=log.turn_tokens(),
             opens=episode.tools.count("read"),
         )
 

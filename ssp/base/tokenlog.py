@@ -1,5 +1,6 @@
 """The token log: what an episode's policy read and wrote, as ids, once (law 1)."""
 
+import re
 import struct
 from array import array
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ class Kind(IntEnum):
 
 _PACKED = {"ids": "i", "kinds": "b", "logprobs": "d", "versions": "i"}
 """List → its numbers' type, as `array` names it."""
+_TURN = re.compile(b"[%c%c]+" % (Kind.MODEL, Kind.RECALLED))
+"""A turn of the policy, among the packed kinds."""
 
 
 @dataclass
@@ -151,10 +154,9 @@ class TokenLog:
         return 1 + len({at for at, _, _ in self.drops if 0 < at < len(self)})
 
     def turn_tokens(self) -> tuple[int, ...]:
-        """How many model tokens each of the policy's turns has."""
-        turns = self.turns()
-        count = int(turns.max(initial=-1)) + 1
-        return tuple(np.bincount(turns[self.mask], minlength=count).tolist()) if count else ()
+        """How many model tokens each of the policy's turns has, of a log that is done."""
+        turns = _TURN.findall(self.packed()["kinds"])
+        return tuple(turn.count(Kind.MODEL) for turn in turns)
 
     def _visible(self, before: int) -> list[int]:
         """Positions below `before` that a token at `before` sees."""
