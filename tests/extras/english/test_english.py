@@ -131,7 +131,6 @@ def test_a_proposers_question_is_read_by_all_that_the_book_says(
         assert world.answer(question) is None, "no question of the world's own is made of it"
 
 
-@pytest.mark.nightly  # the files take half a minute; in CI: what is drawn into them, by the other tests here
 def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: English) -> None:
     assert len(read_corpus(made["corpus"])) == len(world.documents())
     held, given = read_questions(made["eval"]), read_questions(made["questions"])
@@ -150,7 +149,6 @@ def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: Engl
     assert files.resolve("world:english-train", "eval", made["corpus"].parents[2]) == str(made["eval-train"])
 
 
-@pytest.mark.nightly  # the files take half a minute; in CI: what is drawn into them, by the other tests here
 def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], world: English) -> None:
     path = Path(files.resolve("world:english", "traces", made["corpus"].parents[2]))
     rows = [json.loads(line) for line in path.open(encoding="utf-8")]
