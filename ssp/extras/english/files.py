@@ -12,14 +12,14 @@ from ssp.extras.english.world import HELDOUT, TRAIN, English
 from ssp.game.world.files import KINDS, corpus_rows, kept, question_rows, save
 from ssp.game.world.generator import WorldQuestion
 
-VERSION = 14
+VERSION = 15
 """Raised when other files come from the same packages."""
 OTHER_EVAL = {"world:english-train": "eval-train", "world:fanoutqa": "eval-fanoutqa"}
 """Name → the file that it reads for an evaluation: questions of the training split, or
 FanOutQA's."""
 HELDOUT_PER_HOP = {1: 256, 2: 256, 3: 256}
 TRAIN_PER_HOP = {1: 128, 2: 128, 3: 128}
-GIVEN_PER_HOP = {1: 900, 2: 3600, 3: 900}
+GIVEN_PER_HOP = {1: 1800, 2: 1800, 3: 1800}
 """Questions of eval.jsonl, eval-train.jsonl and questions.jsonl, by their hops."""
 
 

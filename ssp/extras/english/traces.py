@@ -17,27 +17,31 @@ from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.extras.english.facts import relations
 from ssp.extras.english.grammar import Chain, Hop, write
-from ssp.extras.english.world import TRAIN, English
+from ssp.extras.english.world import TRAIN, English, Run, run_of
 from ssp.search.bm25 import build
 
 SEED = 0
 """Of all draws."""
 TOPK = 3
 """Documents that a search of a trace shows."""
-SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
-PROPOSER_PER_HOP = {1: 60, 2: 180, 3: 90}
-"""Traces of each kind at most, by the hops of their questions. The verifier has one for each of the
-proposer's."""
-ALONE_PER_HOP = {1: 120, 2: 340, 3: 325}
+SOLVER_PER_HOP = {1: 100, 2: 100, 3: 100}
+PROPOSER_PER_HOP = {1: 110, 2: 110, 3: 110}
+"""Traces of each kind at most, by the hops of their questions, as often as these are evaluated. The
+verifier has one for each of the proposer's."""
+ALONE_PER_HOP = {1: 260, 2: 260, 3: 260}
 """Traces of the proposer for a policy that plays no other role."""
-AIMS_PER_HOP = {1: 300, 2: 700, 3: 330}
+AIMS_PER_HOP = {1: 330, 2: 330, 3: 330}
 """Rows of the game's targets, drawn like the proposer's traces."""
 UNSETTLED = 5
 """One in so many of the verifier's traces asks what the documents do not settle."""
 NOISE = 2
 """Documents that the verifier is shown besides."""
 TRIES = 6
-"""Questions that begin with one relation that are looked at for a target."""
+"""Questions of one run of relations that are looked at for a target."""
+DRAWN = 500
+"""Questions of each number of hops of which it is counted how they begin."""
+AGAIN = 3
+"""How often a proposal comes at most: few lead over three facts ahead."""
 
 Trace = dict[str, Any]
 Way = tuple[Chain, list[str]]
@@ -108,11 +112,13 @@ class Script:
         return trace
 
     def proposals(self, per_hop: Mapping[int, int]) -> Iterator[Proposal]:
-        """Proposer's traces, at most `per_hop` of each number of hops.
+        """Proposer's traces, at most `per_hop` of each number of hops, which ask as the evaluations
+        do: what is not asked is unlearned.
 
-        All relations that a question can begin with come equally often while they have questions; a
-        relation that leads to a place from outside of it (a person, a city, a partner) comes twice
-        as often. Each proposal is shown another question that begins as its own does."""
+        As many begin with a fact that is followed back as in drawn questions, and a run of
+        relations comes as often as its weight says (`English.weight`). Where too few are known
+        they come again, AGAIN times in all. Each proposal is shown another question that begins
+        as its own does."""
         rng = generator(SEED, "english", "proposer")
         for hops, n in per_hop.items():
             begun = defaultdict[Any, list[Proposal]](list)
@@ -121,24 +127,41 @@ class Script:
                 for proposal in self.proposed(target, hops, rng):
                     begun[proposal.chain[0].key].append(proposal)
 
-            turns: list[tuple[float, Proposal]] = []
-            for (_, back), group in begun.items():
-                places = rng.permutation(len(group)) + rng.random(len(group))
-                if back:
-                    places = 2 * places
-                turns += zip(places.tolist(), group, strict=True)
+            for back, share in self._directions(hops).items():
+                known: list[Proposal] = []
+                for (_, way), group in begun.items():
+                    known += group if way == back else []
+                ranked = self._ranked(known, rng)
+                for proposal in (ranked * AGAIN)[: round(n * share)]:
+                    target = proposal.chain[-1].end
+                    others = begun[proposal.chain[0].key]
+                    examples = [other.text for other in others if not _tells(other, target)]
+                    if examples:
+                        example = examples[rng.integers(len(examples))]
+                        fields = {**proposal.trace["fields"], "examples": example}
+                        yield proposal._replace(trace={**proposal.trace, "fields": fields})
 
-            for _, proposal in sorted(turns, key=itemgetter(0))[:n]:
-                target = proposal.chain[-1].end
-                others = begun[proposal.chain[0].key]
-                examples = [other.text for other in others if not _tells(other, target)]
-                if examples:
-                    fields = proposal.trace["fields"]
-                    fields["examples"] = examples[rng.integers(len(examples))]
-                    yield proposal
+    def _directions(self, hops: int) -> dict[bool, float]:
+        """Whether a drawn question's first fact is followed back → the share of such questions."""
+        drawn = self._world.drawn(TRAIN, hops, DRAWN, SEED)
+        counts = Counter(chain[0].back for chain, _ in drawn)
+        return {back: count / counts.total() for back, count in counts.items()}
+
+    def _ranked(self, known: Sequence[Proposal], rng: np.random.Generator) -> list[Proposal]:
+        """`known` in an order of which each beginning holds the runs of relations by their
+        weights."""
+        runs = defaultdict[Run, list[Proposal]](list)
+        for proposal in known:
+            runs[run_of(proposal.chain)].append(proposal)
+        turns: list[tuple[float, Proposal]] = []
+        for run, group in runs.items():
+            places = rng.permutation(len(group)) + rng.random(len(group))
+            places /= self._world.weight(TRAIN, run)
+            turns += zip(places.tolist(), group, strict=True)
+        return [proposal for _, proposal in sorted(turns, key=itemgetter(0))]
 
     def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Iterator[Proposal]:
-        """Proposer's traces for `target`, one for each relation that its question can begin with,
+        """Proposer's traces for `target`, one for each run of relations that its question can have,
         in `hops` facts and as many searches.
 
         The first search is for the target, where it shows a fact that says the target of something
@@ -149,7 +172,7 @@ class Script:
         for i in rng.permutation(len(ways)):
             chain, queries = ways[i]
             text = write(chain, int(rng.integers(1 << 30)))
-            key = chain[0].key
+            key = run_of(chain)
             tried[key] += 1
             if key in done or tried[key] > TRIES:
                 continue

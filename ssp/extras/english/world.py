@@ -30,8 +30,10 @@ with three hops would need the United Kingdom, and whether a policy says "UK" wo
 all that it learns."""
 
 
-Groups = dict[tuple[str, int], list[list[Chain]]]
-"""(split, hops) → its chains, in a group for each run of relations."""
+Run = tuple[tuple[str, bool], ...]
+"""The relations of a chain, each with its direction."""
+Groups = dict[tuple[str, int], dict[Run, list[Chain]]]
+"""(split, hops) → its chains by their run."""
 
 
 class English:
@@ -117,31 +119,29 @@ class English:
 
     @cached_property
     def _chains(self) -> Groups:
-        groups: dict[object, list[Chain]] = {}
-        grouped: Groups = defaultdict(list)
+        grouped: Groups = defaultdict(dict)
         for hops in range(1, MAX_HOPS + 1):
             for chain in chains(self.sources.facts, hops):
                 part = self.part(chain)
-                if part is None:
-                    continue
-                run = part, tuple(hop.key for hop in chain)
-                if run not in groups:
-                    groups[run] = []
-                    grouped[part, hops].append(groups[run])
-                groups[run].append(chain)
+                if part is not None:
+                    grouped[part, hops].setdefault(run_of(chain), []).append(chain)
         return grouped
+
+    def weight(self, part: str, run: Run) -> float:
+        """How often the split asks by `run`, against other runs of as many facts: the square root
+        of its number of chains, so that no relation fills a set; 1 where it has none."""
+        return max(1, len(self._chains[part, len(run)].get(run, ()))) ** 0.5
 
     def drawn(self, part: str, hops: int, n: int, seed: int) -> Iterator[tuple[Chain, str]]:
         """At most `n` distinct chains of the split with their questions.
 
-        A run of relations comes as often as the square root of its number of chains says, so that
-        no relation fills the set, and no thing does (SHARE). A question has one answer, also by all
-        that the book says, and does not say it itself."""
+        A run of relations comes as often as its `weight` says, and no thing fills the set (SHARE).
+        A question has one answer, also by all that the book says, and does not say it itself."""
         rng = generator(seed, "english", part, hops)
         turns: list[tuple[float, Chain]] = []
-        for group in self._chains.get((part, hops), ()):
+        for run, group in self._chains[part, hops].items():
             places = rng.permutation(len(group)) + rng.random(len(group))
-            places /= len(group) ** 0.5
+            places /= self.weight(part, run)
             turns += zip(places.tolist(), group, strict=True)
 
         texts, looked_up = set[str](), Counter[str]()
@@ -197,6 +197,11 @@ class English:
                 if fact.relation == "capital":  # a question can lead back to the place that has it
                     names.append(fact.subject)
         return list(dict.fromkeys(names))
+
+
+def run_of(chain: Chain) -> Run:
+    """The run of a chain."""
+    return tuple(hop.key for hop in chain)
 
 
 def _only_answer(reader: Reader, question: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +19,10 @@ from ssp.data.readers import read_corpus, read_questions, read_targets
 from ssp.extras.english import facts as words
 from ssp.extras.english import fanoutqa, files, grammar, packages, sources
 from ssp.extras.english.facts import Fact, paragraphs
-from ssp.extras.english.grammar import Hop
+from ssp.extras.english.grammar import Chain, Hop
 from ssp.extras.english.packages import BOOK, QUESTIONS, SUMMARIES
 from ssp.extras.english.sources import Sources
-from ssp.extras.english.traces import PROPOSER_PER_HOP, Script
+from ssp.extras.english.traces import AIMS_PER_HOP, PROPOSER_PER_HOP, SOLVER_PER_HOP, Script
 from ssp.extras.english.world import HELDOUT, TRAIN, English
 
 pytestmark = pytest.mark.skipif(
@@ -153,7 +154,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
     path = Path(files.resolve("world:english", "traces", made["corpus"].parents[2]))
     rows = [json.loads(line) for line in path.open(encoding="utf-8")]
     alone = Counter(row["fields"]["searches"] for row in rows if row.get("alone"))
-    assert alone["3"] > 0.4 * alone.total() and len(rows) > 800 + alone.total() > 1500
+    assert min(alone.values()) > 0.25 * alone.total() and len(rows) > 800 + alone.total() > 1500
     assert set(Counter(row["role"] for row in rows)) == {"solver", "proposer", "quoting"}
     for row in rows:
         end = row["turns"][-1].partition("> ")[2].rpartition(" </")[0]
@@ -171,11 +172,32 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
             assert all(q[: q.index("</")].split('">')[1] in texts[q[1 : q.index('">')]] for q in quotes)
 
 
+def test_rows_and_traces_ask_every_form_as_often_as_the_evaluations(world: English) -> None:
+    """What is not asked is unlearned, whoever asks (docs/english.md)."""
+
+    def forms(chains: Iterable[Chain]) -> Counter[object]:
+        return Counter((len(chain), chain[0].back) for chain in chains)
+
+    exam = forms(chain for hops in (1, 2, 3) for chain, _ in world.drawn(HELDOUT, hops, 256, 0))
+    assert len(exam) == 6
+    script = Script(world)
+    given = (chain for hops in SOLVER_PER_HOP for chain, _ in world.drawn(TRAIN, hops, SOLVER_PER_HOP[hops], 0))
+    asked = [forms(given)]
+    for per_hop in (PROPOSER_PER_HOP, AIMS_PER_HOP):
+        asked.append(forms(chain for _, chain, _ in script.proposals(per_hop)))
+    for counts in asked:
+        for form, count in exam.items():
+            share = counts[form] / counts.total()
+            assert share == pytest.approx(count / exam.total(), abs=0.04), form
+
+
 def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world: English) -> None:
     traces = [(trace, chain) for trace, chain, _ in Script(world).proposals(PROPOSER_PER_HOP)]
     begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain in traces)
-    assert sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back) >= 0.4 * len(traces)
-    assert begun[2, "home", False] >= 20 and begun[3, "author", False] >= 5
+    longer = sum(count for (hops, _, _), count in begun.items() if hops > 1)
+    ahead = sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back)
+    assert ahead >= 0.4 * longer
+    assert begun[2, "home", False] >= 15 and begun[3, "author", False] >= 5
     writers = [trace["turns"] for trace, chain in traces if (len(chain), chain[0].fact.relation) == (2, "home")]
     assert all(turns[1].split()[1][0].isupper() for turns in writers), "found by an adjective, as in: Italian writer"
 
@@ -184,7 +206,7 @@ def test_a_proposer_is_shown_another_question_that_begins_as_its_own(world: Engl
     proposals = list(Script(world).proposals({1: 9999, 3: 9999}))
     begins = {text: chain[0].key for _, chain, text in proposals}
     assert all(begins[trace["fields"]["examples"]] == chain[0].key for trace, chain, _ in proposals)
-    assert len({trace["fields"]["examples"] for trace, _, _ in proposals}) > len(proposals) / 2
+    assert len({trace["fields"]["examples"] for trace, _, _ in proposals}) > len(begins) / 2
 
 
 def test_one_search_is_enough_for_a_question_of_one_hop_about_a_thing_or_a_place(world: English) -> None:
