@@ -30,7 +30,7 @@ PROPOSER_PER_HOP = {1: 110, 2: 110, 3: 110}
 verifier has one for each of the proposer's."""
 ALONE_PER_HOP = {1: 260, 2: 260, 3: 260}
 """Traces of the proposer for a policy that plays no other role."""
-AIMS_PER_HOP = {1: 330, 2: 330, 3: 330}
+AIMS_PER_HOP = {1: 500, 2: 500, 3: 500}
 """Rows of the game's targets, drawn like the proposer's traces."""
 UNSETTLED = 5
 """One in so many of the verifier's traces asks what the documents do not settle."""
@@ -40,7 +40,7 @@ TRIES = 6
 """Questions of one run of relations that are looked at for a target."""
 DRAWN = 500
 """Questions of each number of hops of which it is counted how they begin."""
-AGAIN = 3
+AGAIN = 4
 """How often a proposal comes at most: few lead over three facts ahead."""
 
 Trace = dict[str, Any]

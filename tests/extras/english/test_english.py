@@ -139,9 +139,8 @@ def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: Engl
     assert not {q.question for q in held} & {q.question for q in given}
     targets = read_targets(made["targets"])
     asked = Counter(row.searches for row in targets)
-    assert len({row.answer for row in targets}) > 500 and asked[2] > asked[3] > asked[1] > asked[2] / 3, (
-        "easy and harder ones"
-    )
+    assert len({row.answer for row in targets}) > 500
+    assert min(asked[hops] for hops in (1, 2, 3)) > 0.3 * len(targets), "easy and harder ones"
     assert all(world.answer(row.examples) not in (None, row.answer) for row in targets)
     assert all(world.hops(row.examples) == row.searches for row in targets), (
         "an example is as long as what is asked for"
