@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from ssp.base import devices
-from ssp.config.fields import INF, Actors, Amount, Count, Few, Place, Positive, Share, Within
+from ssp.config.engines import KINDS, EngineKind
+from ssp.config.fields import INF, Actors, Amount, Count, Few, Names, Place, Positive, Share, Within
 
-ACTED = ("scripted", "simulated")
-"""Engines without a model: a script plays, and nothing can be learned from it."""
 COLDEST = 0.01
 """Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
 
@@ -42,7 +41,7 @@ class EngineConfig:
     a sixteenth of the memory. `sequences`: most that run at once (vllm, simulated). `url`: an
     endpoint's, such as http://HOST:PORT/v1#MODEL (key: SSP_ENGINE_KEY)."""
 
-    kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
+    kind: Annotated[str, Names("ssp.config.engines:KINDS")] = "torch"
     dtype: devices.Dtype = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     continuous = False
@@ -53,6 +52,11 @@ class EngineConfig:
     prefix_cache = True
     url: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
+
+    @property
+    def traits(self) -> EngineKind:
+        """What an engine of its kind is."""
+        return KINDS[self.kind]
 
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

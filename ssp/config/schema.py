@@ -320,8 +320,7 @@ class Config:
             if block.rehearsal.share:
                 block.rehearsal.data = block.rehearsal.data or self.warmup.data
             live = self.schedule.in_flight and self.schedule.max_staleness[role] > 0
-            if (live or block.agent) and block.engine.kind == "torch":
-                block.engine.continuous = True
+            block.engine.continuous = live or bool(block.agent)
         self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)
         if spec.asker:
             proof = self.referee.prompt_tokens + self.referee.answer_tokens

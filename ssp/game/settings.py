@@ -171,10 +171,10 @@ def agents_play(cfg: Config) -> None:
         hold(not agent, f"an agent plays the {role}", f"{other}.agent={agent}", step)
     if not block.agent:
         return
-    kind, place = block.engine.kind, block.search.kind
-    fits = kind in ("torch", "vllm", "endpoint") and place == "retriever"
-    rule = f"{role}.agent plays with engine.kind torch, vllm or endpoint, and search.kind=retriever"
-    hold(fits, rule, f"{kind}, {place}", f"set these, or leave {role}.agent out")
+    engine, place = block.engine, block.search.kind
+    fits = engine.traits.agents and place == "retriever"
+    rule = f"{role}.agent plays with engine.kind={kinds('agents')}, and search.kind=retriever"
+    hold(fits, rule, f"{engine.kind}, {place}", f"set these, or leave {role}.agent out")
     reward = block.reward
     shipped = rewards.names()
     able = [name for name in shipped if takes(rewards.get(name), "answer")]

@@ -78,8 +78,8 @@ def read_scene(cfg: Config) -> Scene:
     rule = "a training run loads weights into its engines, and an endpoint's are its own"
     step = "use engine.kind=torch; ssp eval takes an endpoint"
     for role in cfg.roles:
-        loads = cfg.block(role).engine.kind != "endpoint"
-        hold(loads, rule, f"{role}.engine.kind=endpoint", step)
+        engine = cfg.block(role).engine
+        hold(engine.traits.loads, rule, f"{role}.engine.kind={engine.kind}", step)
     for lack in build.missing(cfg):
         raise lack
     # An oracle is known by the world's name, which `concrete` replaces by a path.

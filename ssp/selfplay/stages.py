@@ -196,7 +196,7 @@ class Stages:
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
         parts = 1
         # vLLM queues the episodes that its cache has no room for; the torch engine does not.
-        if self._cfg.block(answerer).engine.kind == "torch":
+        if self._cfg.block(answerer).engine.traits.model == "needed":
             most = crews.evaluated(self._cfg) * self._cast.players[answerer].size
             parts = -(-len(tasks) // most)
         briefs: list[Brief] = []
