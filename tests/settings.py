@@ -20,7 +20,7 @@ from ssp.config.fields import INF, choices, ends, hints, is_text, plain, takes_o
 from ssp.config.role import RoleConfig
 from ssp.config.schema import PLAYERS, PRESETS, Config
 from ssp.game.referee.rules import RULES
-from ssp.record.runfolder import MAY_CHANGE
+from ssp.record.resumed import MAY_CHANGE
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 ROLES = ("defaults", "proposer", "solver")

@@ -129,20 +129,7 @@ class KlConfig:
     episodes. `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this
     share of itself."""
 
-    kind: Literal[
-        "k1",
-        "k2",
-        "k3",
-        "k3pp",
-        "k4",
-        "k5",
-        "abs",
-        "topk_reverse",
-        "topk_forward",
-        "topk_reverse_paper",
-        "topk_forward_paper",
-        "full",
-    ] = "k3"
+    kind: Annotated[str, Names("ssp.learning.kl:ESTIMATORS")] = "k3"
     coef: Amount = 0.0
     place: Literal["loss", "reward", "advantage", "future"] = "loss"
     topk: Positive = 32
@@ -277,25 +264,8 @@ class RoleConfig:
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"
     template: Literal["", "plain", "chatml", "llama3", "tokenizer"] = ""
-    algorithm: (
-        Literal[
-            "grpo",
-            "dr_grpo",
-            "grpo_turns",
-            "rloo",
-            "reinforce_pp_baseline",
-            "reinforce",
-            "reinforce_running",
-            "reinforce_none",
-            "reinforce_pp",
-            "gae",
-            "rae",
-            "remax",
-            "hrpo",
-        ]
-        | Place
-    ) = "grpo"
-    loss: Literal["pg", "ppo_clip", "tis", "decoupled", "gspo", "cispo"] | Place = "ppo_clip"
+    algorithm: Annotated[str, Names("ssp.learning.algorithms:ALGORITHMS")] | Place = "grpo"
+    loss: Annotated[str, Names("ssp.learning.losses:LOSSES")] | Place = "ppo_clip"
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
     invalid_reward: Annotated[float, Within(-INF)] = 0.0

@@ -13,6 +13,7 @@ from ssp.config.schema import Config, LeagueConfig
 from ssp.engines import settings as engines
 from ssp.game import declaration
 from ssp.game import settings as game
+from ssp.game.referee import settings as referee
 from ssp.learning import settings as learning
 from ssp.search import settings as search
 from ssp.selfplay.settings import placement
@@ -92,7 +93,7 @@ RULES: tuple[Rule, ...] = (
     league_can_be_played,
     game.actions_are_sampled,
     game.temperatures_are_usable,
-    game.proposals_can_be_checked,
+    referee.proposals_can_be_checked,
     game.stages_follow_each_other,
     game.turn_fits_episode,
     game.episode_fits_its_parts,
