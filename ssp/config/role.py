@@ -153,14 +153,13 @@ class CorrectionConfig:
 @dataclass
 class RehearsalConfig:
     """Traces that every update learns again, so that the policy keeps what the game does not ask
-    for (docs/warmup.md).
+    for (docs/warmup.md): those of `warmup.data`, by their mean negative log-likelihood times `coef`.
 
-    `share`: of the episodes of an update (0 = none). `data`: as `warmup.data` ("" = the same).
-    `coef`: weight of their mean negative log-likelihood, in nats a token (0 = only measured)."""
+    `share`: of the episodes of an update (0 = none)."""
 
     share: Annotated[float, Within(0, 0.9)] = 0.0
-    data: str = ""
-    coef: Amount = 1.0
+    data = ""
+    coef = 1.0
 
     def traces(self, episodes: int) -> int:
         """How many traces are learned beside so many episodes; one at least."""

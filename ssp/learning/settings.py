@@ -38,7 +38,7 @@ def traces_fit_the_game(cfg: Config) -> None:
     rule = "warmup.data has traces of a proposer and of a solver"
     roles = f"the roles of game.kind={cfg.game.kind} are {', '.join(cfg.roles)}"
     step = "leave warmup.data out, and name a taught policy by defaults.model"
-    hold(not cfg.warmup.data or SOLVER in cfg.roles, rule, roles, step)
+    hold(not cfg.warmup.warms or SOLVER in cfg.roles, rule, roles, step)
 
 
 def settings_fit(cfg: Config) -> None:
@@ -138,10 +138,10 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     yield moves, rule, f"kl.ema_tau={kl.ema_tau}", step
 
     rehearsal = block.rehearsal
-    rule = f"{role}.rehearsal learns traces again, which {role}.rehearsal.data or warmup.data names"
-    step = f"set {role}.rehearsal.data=traces.jsonl, or {role}.rehearsal.share=0"
+    rule = f"{role}.rehearsal learns traces again, which warmup.data names"
+    step = f"set warmup.data=traces.jsonl (without a warm start warmup.epochs=0), or {role}.rehearsal.share=0"
     nothing = learns and rehearsal.share > 0 and not rehearsal.data
-    yield nothing, rule, f"share={rehearsal.share:g} and no data", step
+    yield nothing, rule, f"share={rehearsal.share:g} and no warmup.data", step
 
     algorithm = block.algorithm
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"

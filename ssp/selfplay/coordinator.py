@@ -13,6 +13,7 @@ import time
 from ssp.base.errors import SspError, TooFewGroups, VoidLimit
 from ssp.config.crews import bound, learners, queue_budget
 from ssp.config.schema import Config
+from ssp.game import voids
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.credit import Credits
@@ -28,7 +29,7 @@ from ssp.selfplay.refill import Refill
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.round_player import RoundPlayer
-from ssp.selfplay.settle import TOO_FEW, settle
+from ssp.selfplay.settle import settle
 from ssp.selfplay.settled import Round
 from ssp.selfplay.targets import Batches, Targets
 from ssp.selfplay.training import Trainer
@@ -223,7 +224,8 @@ class SelfPlay:
         follows, in this order."""
         this.settled = settle(self._cfg, this.played, this.asked_by, this.step, self._credits)
         await self._ledger.settle(this.settled.games, this.settled.rows)
-        self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
+        for cause in voids.LATE:
+            self._gate.record(cause, this.settled.counts[f"void/{cause}"])
         self._batches.remember(this.number, this.played)
         this.figures |= self._targets.saw(this.played)
         self._lineup.settled(this)

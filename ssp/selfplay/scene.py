@@ -189,7 +189,7 @@ def concrete(cfg: Config) -> Config:
     elif cfg.spec.rows == QUESTIONS:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
     elif cfg.spec.rows == DOCUMENTS:
-        cfg.data.documents = str(documents.place(cfg).absolute())
+        cfg.data.targets = str(documents.place(cfg).absolute())
     for role in cfg.roles:
         if lessons.rehearses(cfg, role):
             cfg.block(role).rehearsal.data = str(lessons.place(cfg, role))

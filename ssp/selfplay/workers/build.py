@@ -118,7 +118,7 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     one. Makes the tiny policy where none is cached. InputError for a folder of another protocol,
     and for an embedded policy that is not as it was shipped."""
     block = cfg.block(role)
-    if run is not None and cfg.warmup.data and role in warmed(cfg):
+    if run is not None and cfg.warmup.warms and role in warmed(cfg):
         folder = run.start
         if role == cfg.spec.asker and run.proposer_start.exists():
             folder = run.proposer_start
