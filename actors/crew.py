@@ -172,7 +172,7 @@ class RayCrew(Crew[W]):
                     await member.handle.ping.remote()
             except (*ENDED, TimeoutError) as error:
                 if died_for_good(error):
-                    why = f"placement.restarts is used up, or it cannot start ({last_line(error)})"
+                    why = f"it used up its restarts, or it cannot start ({last_line(error)})"
                     raise SspError(f"{member.name} died for good: {why}") from error
                 await asyncio.sleep(0.2)
             else:

@@ -162,7 +162,7 @@ class LearnerCrew(RayCrew[Learners]):
     async def _again(self) -> None:
         """Make all ranks anew."""
         if not self._restarts:
-            raise SspError(f"{self.name} died for good: placement.restarts is used up")
+            raise SspError(f"{self.name} died for good: its restarts are used up")
         self._restarts -= 1
         self.end()
         deadline = time.monotonic() + self._patience.start

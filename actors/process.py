@@ -78,13 +78,13 @@ class Calm(Alive):
 
 
 class Guarded(Calm):
-    """Mix-in before a worker with engines. The processes that vLLM starts end with the actor,
-    however it ends. And the actor ends with an engine that an error has ended, since only a new
+    """Mix-in before a worker with engines. The processes that an engine of another package
+    starts end with the actor, however it ends. And the actor ends with an engine that an error has ended, since only a new
     process gets another one."""
 
     def __init__(self, cfg: Config, *args: Any) -> None:
         orders.on_error = _end
-        if any(cfg.block(role).engine.kind == "vllm" for role in cfg.roles):
+        if any(cfg.block(role).engine.traits.package for role in cfg.roles):
             guard()
         super().__init__(cfg, *args)
 

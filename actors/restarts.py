@@ -25,7 +25,7 @@ class RestartPolicy:
             often = f"it is started again at its next call, at most {budget} times"
             return f"{often}; lost: {self.lost}; {self.then}"
         if not alive:
-            return f"it does not start again: placement.restarts={budget} is used up"
+            return f"it does not start again: {budget} restarts are used up"
         return f"Ray starts it again, {used} of {budget} times; lost: {self.lost}; {self.then}"
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from launch.cli import Parser, options, run, whole, writable
 from ssp.base.errors import hold
 from ssp.base.printable import say
-from ssp.data import readers, writers
+from ssp.data import parts as files
+from ssp.data import writers
 from ssp.game import protocols
 from ssp.learning.warmup import rag
 
@@ -45,14 +46,14 @@ def main(argv: Sequence[str]) -> int:
     rule = "--to traces, and it alone, takes --found and --protocol"
     hold(only_traces, rule, f"--to {args.to}", "see ssp data --help")
 
-    parts = readers.parts(args.src, _names(args.source), _names(args.split))
+    parts = files.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     several: list[str] = []
     read: Sequence[Sequence[Any]]
     if args.to == TARGETS:
-        read = [readers.targets(part, dropped, several) for part in parts]
+        read = [files.targets(part, dropped, several) for part in parts]
     else:
-        read = readers.merge(parts, dropped)
+        read = files.merge(parts, dropped)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""

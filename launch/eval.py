@@ -166,7 +166,7 @@ def _batch(cfg: Config, folder: Path) -> int:
     import torch
 
     engine = cfg.answering.engine
-    gpu = engine.kind == "torch" and devices.find(engine.device).type == "cuda"
+    gpu = engine.traits.model == "needed" and devices.find(engine.device).type == "cuda"
     free = torch.cuda.mem_get_info()[0] if gpu else devices.available_mb() * MB
     most = min(BATCH, fitting(find(str(folder)), cfg.answering, int(CACHE_SHARE * free)))
     return 1 << (most.bit_length() - 1) if gpu else most

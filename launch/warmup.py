@@ -102,10 +102,10 @@ def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:
     """The courses that a run takes before its game, and has not taken yet: one of all roles, and an
     epoch of the traces for the proposer alone where there are any. InputError for what the game
     could not go on from."""
-    if cfg.warmup.data and run.start.exists():
+    if cfg.warmup.warms and run.start.exists():
         for role in warmed(cfg):
             build.model_dir(cfg, role, run)
-    if not cfg.warmup.data or run.has_state:
+    if not cfg.warmup.warms or run.has_state:
         return []
     courses = [] if finished(run.start) else [prepare(cfg, ALL, run.start)]
     data = _data(cfg)
@@ -133,6 +133,8 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     role = SOLVER if taught == ALL else taught
     rule = "a warm start learns from warmup.data"
     hold(cfg.warmup.data, rule, "none is set", "type warmup.data=traces.jsonl")
+    rule = "a warm start has an epoch at least"
+    hold(cfg.warmup.warms, rule, "warmup.epochs=0", "set warmup.epochs=1")
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     check_files(folder)

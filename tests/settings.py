@@ -20,7 +20,7 @@ from ssp.config.fields import INF, choices, ends, hints, is_text, plain, takes_o
 from ssp.config.role import RoleConfig
 from ssp.config.schema import PLAYERS, PRESETS, Config
 from ssp.game.referee.rules import RULES
-from ssp.record.runfolder import MAY_CHANGE
+from ssp.record.resumed import MAY_CHANGE
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 ROLES = ("defaults", "proposer", "solver")
@@ -169,12 +169,13 @@ def page() -> str:
 
 def chapters() -> list[tuple[Block, list[Block]]]:
     """Blocks with a section of their own, and those whose rows stand there too: a block of which nothing is said above its rows
-    stands with the run's keys, or with the role's. Elements of lists have no rows."""
+    stands with the run's keys, or with the role's. Elements of a list stand in the section of the list."""
     made: dict[str, tuple[Block, list[Block]]] = {}
     for block in blocks():
         if "[]" in block.path:
-            continue
-        if block.path in ("", ROLE) or block.about or fixed(block):
+            above = block.path.partition("[]")[0].rpartition(".")[0]
+            made[above if above in made else ROLE][1].append(block)
+        elif block.path in ("", ROLE) or block.about or fixed(block):
             made[block.path] = (block, [])
         else:
             made[ROLE if block.path.startswith(ROLE) else ""][1].append(block)

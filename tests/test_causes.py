@@ -6,7 +6,6 @@ import ast
 from pathlib import Path
 
 from ssp.base import causes
-from ssp.selfplay.settle import TOO_FEW
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [path for room in ("ssp", "actors", "launch") for path in sorted((ROOT / room).rglob("*.py"))]
@@ -46,7 +45,11 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 def _raised() -> tuple[set[str], set[str]]:
     """Causes of every `Fault(...)`, and of what makes one, in the source, and those that are no plain text."""
-    words, others = {TOO_FEW, INTERRUPTED}, set[str]()
+    words, others = {INTERRUPTED}, set[str]()
+    rules = ast.walk(ast.parse((ROOT / "ssp" / "game" / "voids.py").read_text(encoding="utf-8")))
+    words |= {
+        node.value.value for node in rules if isinstance(node, ast.Return) and isinstance(node.value, ast.Constant)
+    }
     for path in FILES:
         text = path.read_text(encoding="utf-8")
         if not any(f"{maker}(" in text for maker in MAKERS):

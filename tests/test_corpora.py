@@ -34,14 +34,18 @@ def test_what_an_index_folder_cannot_do_is_refused_by_the_dry_run_too(graph: Pat
 
 
 def test_what_it_can_do_is_not(graph: Path) -> None:
-    fitting = [f"data.corpus={graph}", "retriever.shards=2", "retriever.effort=40"]
+    fitting = [f"data.corpus={graph}", "retriever.shards=2"]
+    (graph / "effort").write_text("40\n")
+    assert corpora.effort(graph) == 40
     assert "retriever x2" in "".join(describe(load("quickstart", fitting)))
 
 
 def test_an_effort_that_the_index_cannot_take_is_refused_in_one_process_too(tmp_path: Path) -> None:
-    cfg = load("quickstart", [f"data.corpus={made(tmp_path, 'Flat')}", "retriever.effort=4", "retriever.shards=2"])
+    index = made(tmp_path, "Flat")
+    cfg = load("quickstart", [f"data.corpus={index}", "retriever.shards=2"])
+    (index / "effort").write_text("4")
     for ask in (lambda: "".join(describe(cfg)), lambda: corpora.search(cfg, [corpora.TRAIN])):
-        with pytest.raises(InputError, match=r"retriever\.effort"):
+        with pytest.raises(InputError, match="a file effort"):
             ask()
 
 

@@ -183,10 +183,10 @@ def test_a_sealed_place_is_never_found(place: str, tmp_path: Path, monkeypatch: 
 
 def test_a_run_of_an_earlier_version_is_read_without_settings_that_are_gone(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    gone = "league: {shares: {newest: 1.0}, match: mix, every: 3}\nsolver:\n  kl: {horizon: 7.0}\n  reward_options: {}\njudge: {fold: true}\n"
+    gone = "league: {shares: {newest: 1.0}, match: mix, every: 3}\nsave: {every: 4}\nsolver:\n  kl: {horizon: 7.0}\n  reward_options: {}\njudge: {fold: true}\n"
     path.write_text(gone)
     cfg = load(str(path), trusted=False)
-    assert (cfg.league.every, cfg.solver.kl.horizon, cfg.solver.reward_options) == (3, 10_000.0, {})
+    assert (cfg.league.every, cfg.solver.kl.horizon, cfg.solver.reward_options) == (4, 10_000.0, {})
     with pytest.raises(InputError, match="judge.fold is gone"):
         load(str(path))
 

@@ -103,10 +103,10 @@ def judge_gpus(cfg: Config) -> float:
     if cfg.referee.verifier not in ("frozen", "solver") or not cfg.spec.asker:
         return 0.0
     share, _ = gpus(cfg, answerer)
-    kind = cfg.block(answerer).engine.kind
-    if kind == "vllm":
+    model = cfg.block(answerer).engine.traits.model
+    if model == "share":
         return 1.0 if share > 0 else 0.0
-    return share if kind == "torch" else 0.0
+    return share if model else 0.0
 
 
 MOST_BATCHES = 20

@@ -5,6 +5,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ssp.base.places import is_own
@@ -44,6 +45,25 @@ class Own:
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(_own, handler(source))
+
+
+@dataclass(frozen=True)
+class Names:
+    """A name in a registry, the table at `place` (package.module:TABLE): whoever adds to it adds a
+    choice. It is read when somebody asks for the choices."""
+
+    place: str
+
+    def __get_pydantic_core_schema__(self, source: type, handler: Any) -> Any:
+        """See `Within`."""
+        from pydantic_core import core_schema
+
+        return core_schema.literal_schema([*self.listed])
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The names, in the registry's order."""
+        return tuple(resolve_name(self.place))
 
 
 def _number(value: object) -> object:
@@ -91,6 +111,8 @@ def choices(hint: Any) -> tuple[str, ...]:
     """The names that a setting of this type takes; none where it is no choice."""
     if get_origin(hint) is Literal:
         return get_args(hint)
+    if isinstance(hint, Names):
+        return hint.listed
     return tuple(name for part in get_args(hint) for name in choices(part))
 
 

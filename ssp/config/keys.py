@@ -72,6 +72,16 @@ def value(raw: Any, place: Sequence[str | int]) -> Any:
     return raw
 
 
+def default(place: Place) -> Any:
+    """What a setting is where nobody says it; None for what stands in a list. All roles have the
+    defaults of a role."""
+    value: Any = Config()
+    first, *rest = place
+    for step in (first if is_fixed(str(first)) else "defaults", *rest):
+        value = getattr(value, str(step), None)
+    return value
+
+
 def has(raw: Any, place: Place) -> bool:
     """Whether somebody wrote the value there, or the list that it stands in."""
     for step in place:

@@ -22,15 +22,6 @@ from ssp.config.schema import Config
 KEYS = ("algorithm", "loss", "reward", "agent")
 """Settings of a role block that may name a place."""
 
-_LOSSES = ("ppo_clip", "tis", "decoupled", "gspo", "cispo")
-_KLS = ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full")
-SAID: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(_LOSSES, {"trust_region": True}),
-    **dict.fromkeys(_KLS, {"distributions": True}),
-}
-"""What losses and KLs say of themselves as attributes (a test compares), for rules that import no
-torch."""
-
 
 def seal(block: dict[str, Any]) -> None:
     """Seal the places in a role block as it was read. A name that is built in has neither a colon
@@ -50,20 +41,12 @@ def seal(block: dict[str, Any]) -> None:
 
 
 def says(value: str, attribute: str) -> Any:
-    """What an estimator, a loss or a KL says of itself: one that is built in by its name, a user's
-    own by the attribute of what stands at its place. False where it says nothing, and for sealed
-    code, which is not asked."""
-    if not is_own(value):
-        return SAID.get(value, {}).get(attribute, False)
-    if sealed(value):
+    """What a user's own code says of itself, by the attribute of what stands at its place. False
+    where it says nothing, for a name that is built in, and for sealed code, which is not asked."""
+    if not is_own(value) or sealed(value):
         return False
     code = find(value, f"your own {value}", f"{attribute} = True")
     return getattr(code, attribute, False)
-
-
-def saying(attribute: str) -> str:
-    """Those that are built in and say so, listed."""
-    return ", ".join(name for name, said in SAID.items() if said.get(attribute))
 
 
 def title(value: str) -> str:

@@ -153,7 +153,7 @@ def _refusal(place: Place, hint: Any, kind: str, value: object, source: str) -> 
         where = f"{key}: ??? in {source}"
         return InputError("every key needs a value", where, "set it, or leave it out")
     if choices(hint):
-        return _choice(key, hint, value)
+        return _choice(place, hint, value)
     if kind in _RANGE:
         return _range(key, hint, value)
     word = _WORDS.get(base, "")
@@ -168,14 +168,17 @@ def _refusal(place: Place, hint: Any, kind: str, value: object, source: str) -> 
     return InputError(f"{key} in {source} is {word}", repr(value), step)
 
 
-def _choice(key: str, hint: Any, value: object) -> InputError:
-    names = choices(hint)
+def _choice(place: Place, hint: Any, value: object) -> InputError:
+    """A name that is none of the choices. The default is advised, which stands with what is set;
+    the last one where that is nothing."""
+    key, names = shown(place), choices(hint)
     listed = [name or "''" for name in names]
     if takes_own(hint):
         listed.append("or your own my_file.py:name")
     typed = value if isinstance(value, str) and value else repr(value)
     rule = f"{key} is one of {', '.join(listed)}"
-    return InputError(rule, typed, f"set {key}={names[0] or names[-1]}")
+    advised = keys.default(place) or names[-1]
+    return InputError(rule, typed, f"set {key}={advised}")
 
 
 def _range(key: str, hint: Any, value: Any) -> InputError:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from ssp.base import devices
-from ssp.config.fields import INF, Actors, Amount, Count, Few, Place, Positive, Share, Within
+from ssp.config.engines import KINDS, EngineKind
+from ssp.config.fields import INF, Actors, Amount, Count, Few, Names, Place, Positive, Share, Within
 
-ACTED = ("scripted", "simulated")
-"""Engines without a model: a script plays, and nothing can be learned from it."""
 COLDEST = 0.01
 """Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
 
@@ -42,7 +41,7 @@ class EngineConfig:
     a sixteenth of the memory. `sequences`: most that run at once (vllm, simulated). `url`: an
     endpoint's, such as http://HOST:PORT/v1#MODEL (key: SSP_ENGINE_KEY)."""
 
-    kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
+    kind: Annotated[str, Names("ssp.config.engines:KINDS")] = "torch"
     dtype: devices.Dtype = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     continuous = False
@@ -53,6 +52,11 @@ class EngineConfig:
     prefix_cache = True
     url: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
+
+    @property
+    def traits(self) -> EngineKind:
+        """What an engine of its kind is."""
+        return KINDS[self.kind]
 
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -125,20 +129,7 @@ class KlConfig:
     episodes. `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this
     share of itself."""
 
-    kind: Literal[
-        "k1",
-        "k2",
-        "k3",
-        "k3pp",
-        "k4",
-        "k5",
-        "abs",
-        "topk_reverse",
-        "topk_forward",
-        "topk_reverse_paper",
-        "topk_forward_paper",
-        "full",
-    ] = "k3"
+    kind: Annotated[str, Names("ssp.learning.kl:ESTIMATORS")] = "k3"
     coef: Amount = 0.0
     place: Literal["loss", "reward", "advantage", "future"] = "loss"
     topk: Positive = 32
@@ -162,14 +153,13 @@ class CorrectionConfig:
 @dataclass
 class RehearsalConfig:
     """Traces that every update learns again, so that the policy keeps what the game does not ask
-    for (docs/warmup.md).
+    for (docs/warmup.md): those of `warmup.data`, by their mean negative log-likelihood times `coef`.
 
-    `share`: of the episodes of an update (0 = none). `data`: as `warmup.data` ("" = the same).
-    `coef`: weight of their mean negative log-likelihood, in nats a token (0 = only measured)."""
+    `share`: of the episodes of an update (0 = none)."""
 
     share: Annotated[float, Within(0, 0.9)] = 0.0
-    data: str = ""
-    coef: Amount = 1.0
+    data = ""
+    coef = 1.0
 
     def traces(self, episodes: int) -> int:
         """How many traces are learned beside so many episodes; one at least."""
@@ -273,25 +263,8 @@ class RoleConfig:
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"
     template: Literal["", "plain", "chatml", "llama3", "tokenizer"] = ""
-    algorithm: (
-        Literal[
-            "grpo",
-            "dr_grpo",
-            "grpo_turns",
-            "rloo",
-            "reinforce_pp_baseline",
-            "reinforce",
-            "reinforce_running",
-            "reinforce_none",
-            "reinforce_pp",
-            "gae",
-            "rae",
-            "remax",
-            "hrpo",
-        ]
-        | Place
-    ) = "grpo"
-    loss: Literal["pg", "ppo_clip", "tis", "decoupled", "gspo", "cispo"] | Place = "ppo_clip"
+    algorithm: Annotated[str, Names("ssp.learning.algorithms:ALGORITHMS")] | Place = "grpo"
+    loss: Annotated[str, Names("ssp.learning.losses:LOSSES")] | Place = "ppo_clip"
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
     invalid_reward: Annotated[float, Within(-INF)] = 0.0

@@ -137,11 +137,12 @@ class LeagueConfig:
     """Frozen past versions as opponents (docs/league.md), at most `size` of each role.
 
     `match`: whom a role meets: self, the newest (no league); prioritised, a past one, rather one
-    that it loses to (by `power`); mix, half and half. `every`: updates between two members."""
+    that it loses to (by `power`); mix, half and half. A version becomes a member every
+    `save.every` updates."""
 
     match: Literal["self", "prioritised", "mix"] = "self"
     power = 4.0
-    every: Positive = 10
+    every = 10
     size = 16
 
     @property
@@ -254,13 +255,19 @@ class WarmupConfig:
     `ssp train` before the game.
 
     `data`: traces (a jsonl file, or world:english), or a run's folder with its good episodes ("" =
-    none). `epochs`: passes at most; one that lowers the held-out nats a token no more is the last.
-    `batch`: episodes an update. `lr`: 0 = `solver.learner.lr`."""
+    none). `epochs`: passes at most; one that lowers the held-out nats a token no more is the last (0
+    = no warm start: the traces are for rehearsal alone). `batch`: episodes an update. `lr`: 0 =
+    `solver.learner.lr`."""
 
     data: str = ""
-    epochs: Positive = 1
+    epochs: Count = 1
     batch: Positive = 32
     lr: Amount = 0.0
+
+    @property
+    def warms(self) -> bool:
+        """Whether there is a warm start."""
+        return bool(self.data) and self.epochs > 0
 
 
 @dataclass
@@ -310,6 +317,7 @@ class Config:
         agents play. The engine of who answers is also the verifier's, on a shared base
         everybody's."""
         spec = self.spec
+        self.league.every = self.save.every
         blocks, players, bounds = self.blocks, self.placement.players, self.schedule.max_staleness
         self.blocks = {role: blocks.get(role) or RoleConfig() for role in spec.role_blocks}
         self.placement.players = {role: players.get(role, PLAYERS) for role in self.blocks}
@@ -320,8 +328,7 @@ class Config:
             if block.rehearsal.share:
                 block.rehearsal.data = block.rehearsal.data or self.warmup.data
             live = self.schedule.in_flight and self.schedule.max_staleness[role] > 0
-            if (live or block.agent) and block.engine.kind == "torch":
-                block.engine.continuous = True
+            block.engine.continuous = live or bool(block.agent)
         self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)
         if spec.asker:
             proof = self.referee.prompt_tokens + self.referee.answer_tokens
@@ -346,11 +353,10 @@ class Config:
     @property
     def rows(self) -> str:
         """The file, folder or world that the rows of the game come from; "" for none."""
-        documents = self.data.documents or self.data.corpus
         places = {
             TARGETS: self.data.targets,
             QUESTIONS: self.data.questions,
-            DOCUMENTS: documents,
+            DOCUMENTS: self.data.documents,
         }
         return places.get(self.spec.rows, "")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ssp.config.fields import Actors, Amount, Count, Positive, Seconds
+from ssp.config.fields import Actors, Amount, Positive, Seconds
 
 
 @dataclass
@@ -20,15 +20,14 @@ class EvalSet:
 class DataConfig:
     """Files (docs/data.md), or the generated `world:train` and `world:heldout`.
 
-    `corpus`: what is searched. `targets`: what the proposer asks about. `documents`: a corpus whose
-    passages a game asks about ("" = `corpus`). `questions`: a question file
+    `corpus`: what is searched. `targets`: what the proposer asks about; for a game about passages a corpus
+    (as it is, `corpus`). `questions`: a question file
     (game.questions=dataset, game.given), or for bank a run folder with accepted questions, or an
     export by `ssp bank`. `eval`: sets (corpus none: finds nothing); the first one is asked during
     the run, all at the end."""
 
     corpus: str = "world:train"
     targets: str = "world:train"
-    documents: str = ""
     questions: str = ""
     eval: list[EvalSet] = field(
         default_factory=lambda: [
@@ -37,6 +36,11 @@ class DataConfig:
             EvalSet("nosearch", "world:heldout", "none"),
         ]
     )
+
+    @property
+    def documents(self) -> str:
+        """The corpus whose passages a game asks about."""
+        return self.corpus if self.targets == DataConfig.targets else self.targets
 
 
 @dataclass
@@ -62,7 +66,7 @@ class RetrieverConfig:
     search as many that encode queries (float16 on a GPU). `url`: a search server in place of
     data.corpus, or an online engine's address. `topk`: documents a query. `timeout`: seconds of a
     search (of a `url` or an engine: of a request); after a quarter another replica is asked too.
-    `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder,
+    `reranker`: folder of a cross-encoder,
     which reads `rerank` candidates a query ("" = none). `gpus`: of each shard and encoder."""
 
     shards: Actors = 2
@@ -75,7 +79,6 @@ class RetrieverConfig:
     window = 0.002
     max_batch = 64
     cache = 8192
-    effort: Count = 0
     reranker: str = ""
     rerank = 10
     gpus: Amount = 0.0

@@ -3,7 +3,7 @@ is refused with file, place and column. So is a right answer that normalises to 
 answer would match it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 import orjson
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.data import golds
-from ssp.data.rows import PACKED, Row, lines, parse, rows, show
+from ssp.data.rows import Row, lines, parse, rows, show
 
 T = TypeVar("T")
 
@@ -323,77 +323,3 @@ def _not_empty(path: str | Path, kept: list[T]) -> list[T]:
     rule = "a data file has at least one row"
     hold(kept, rule, f"{path} has none that is kept", "check the file")
     return kept
-
-
-SPLITS = ("test", "dev", "train")
-"""The order in which a test set is looked for (reference seeds.md 1.1.5)."""
-
-ENDINGS = (".jsonl", *(f".jsonl{ending}" for ending in PACKED), ".parquet")
-
-
-@dataclass(frozen=True)
-class Part:
-    """One source file. `source` and `split` are those of rows that name none; `missing` are the
-    preferred splits that the folder does not have; `name` is what the user called it, if so."""
-
-    path: Path
-    source: str = ""
-    split: str = ""
-    missing: tuple[str, ...] = ()
-    name: str = ""
-
-
-def parts(
-    paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()
-) -> list[Part]:
-    """One part a path: a file, or a folder of split files, of which the first of `splits` that
-    exists is taken. `sources`: a name a path; by default a folder has its own name, and a file
-    none. The rows of a file have one split at most."""
-    if sources and len(sources) != len(paths):
-        names = f"{len(sources)} for {len(paths)}"
-        raise InputError("--source has one name for each file", names, "name them in order")
-    taken = []
-    for number, path in enumerate(map(Path, paths)):
-        name = sources[number] if sources else ""
-        if path.is_dir():
-            taken.append(_part_of_folder(path, name, tuple(splits) or SPLITS))
-        else:
-            rule = "rows of one file have one split; several are a folder's"
-            hold(len(splits) <= 1, rule, ", ".join(splits), "name one")
-            taken.append(Part(path, name, "".join(splits), name=name))
-    return taken
-
-
-def _part_of_folder(folder: Path, name: str, splits: tuple[str, ...]) -> Part:
-    for number, split in enumerate(splits):
-        for ending in ENDINGS:
-            file = folder / (split + ending)
-            if file.is_file():
-                return Part(file, name or folder.resolve().name, split, splits[:number], name)
-    names = ", ".join(f"{split}.jsonl" for split in splits)
-    rule = f"a folder of questions holds one of {names}"
-    raise InputError(rule, folder, "check the folder, or name --split")
-
-
-def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
-    """The questions of each part. InputError when two of all rows share an id. `dropped`: see
-    `read_questions`."""
-    seen: dict[str, str] = {}
-    questions = []
-    for part in sources:
-        read = read_questions(part.path, part.source, part.split, seen, dropped, part.name)
-        questions.append(read)
-    return questions
-
-
-def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[Target]:
-    """Targets of SSP's rows, or of questions: the first right answer of each. `several` gets the
-    places of those that have others."""
-    first = next(rows(part.path), None)
-    if first is not None and (
-        first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"
-    ):
-        return read_targets(part.path, dropped, several)
-    questions = read_questions(part.path, part.source, part.split, dropped=dropped)
-    several += [question.id for question in questions if len(question.answers) > 1]
-    return [Target(question.id, question.answers[0]) for question in questions]

@@ -1,30 +1,36 @@
 """Engines: what turns token ids into sampled token ids. Importing this package imports neither
 torch nor vLLM."""
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
-from ssp.engines.simulated import DecodePace, Script, ScriptedEngine, SimulatedEngine
+from ssp.engines.simulated import Script, ScriptedEngine
+
+Faces = Callable[[EngineConfig, str | Path, Mapping[str, LoraConfig], bool], dict[str, Engine]]
 
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
-    """The configured engine with the model of the HF folder `model_dir`. `sleeps`: a learner on the
-    same GPUs takes turns with it. InputError for a kind that is not made from a folder, and for
-    vLLM where it is not installed."""
-    if config.kind == "torch":
-        from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
+    """The configured engine with the model of the HF folder `model_dir`, which an endpoint does not
+    look at. `sleeps`: a learner on the same GPUs takes turns with it. InputError for a kind that a
+    script plays, and for one that is not installed."""
+    rule = "an engine that no script plays has a model"
+    hold(not config.traits.acted, rule, config.kind, "set engine.kind=torch")
+    require(config)
+    made: Engine = config.traits.make(config, model_dir, sleeps)
+    return made
 
-        kind = ContinuousEngine if config.continuous else TorchEngine
-        return kind(model_dir, config.dtype, config.prefix_cache, config.device)
-    if config.kind == "vllm":
-        from ssp.engines.vllm.engine import VllmEngine
 
-        return VllmEngine(model_dir, config, sleeps=sleeps)
-    rule = "a folder's engine is engine.kind=torch or vllm"
-    raise InputError(rule, config.kind, "set engine.kind=torch")
+def require(config: EngineConfig) -> None:
+    """InputError, which says what to install, where an engine of this kind cannot be made."""
+    package = config.traits.package
+    there = not package or importlib.util.find_spec(package) is not None
+    rule = f"engine.kind={config.kind} needs the package {package}"
+    hold(there, rule, "not installed", config.traits.install)
 
 
 def faces(
@@ -33,23 +39,18 @@ def faces(
     adapters: Mapping[str, LoraConfig],
     sleeps: bool = False,
 ) -> dict[str, Engine]:
-    """An engine for each role of `adapters`, over one vLLM with the base model of the folder
+    """An engine for each role of `adapters`, over one with the base model of the folder
     `model_dir`. Each generates once it has loaded an adapter. InputError as of `create`."""
-    from ssp.engines.vllm.engine import VllmEngine
-    from ssp.engines.vllm.faces import Face
-
-    engine = VllmEngine(model_dir, config, sleeps=sleeps, adapters=tuple(adapters.values()))
-    return {role: Face(engine, role, lora) for role, lora in adapters.items()}
+    require(config)
+    make: Faces = resolve_name(config.traits.adapters)
+    return make(config, model_dir, adapters, sleeps)
 
 
 def acted(config: EngineConfig, script: Script) -> Engine:
     """The engine without a model that plays `script`: in no time (scripted), or in the time that
     the settings say (simulated)."""
-    if config.kind == "scripted":
-        return ScriptedEngine(script)
-    cost = config.simulated
-    pace = DecodePace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
-    return SimulatedEngine(script, pace)
+    made: Engine = config.traits.make(config, script)
+    return made
 
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "acted",
     "create",
     "faces",
+    "require",
 ]

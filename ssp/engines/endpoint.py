@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from ssp.base.errors import Fault, InputError, holding
-from ssp.base.services import Service
+from ssp.base.services import ENGINE_KEY, SEALED, Service, key_from
+from ssp.config.role import EngineConfig
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step
 
 WHOLE = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -47,6 +48,12 @@ class _Completion(BaseModel):
     """What the answer of a completion server must hold."""
 
     choices: list[_CompletionChoice] = Field(min_length=1, max_length=1)
+
+
+def made(config: EngineConfig, folder: object, sleeps: bool) -> "EndpointEngine":
+    """The engine at `engine.url`, http://HOST/v1#MODEL. InputError as of `EndpointEngine`."""
+    url, _, model = config.url.removeprefix(SEALED).partition("#")
+    return EndpointEngine(url, model, key_from(ENGINE_KEY, config.url))
 
 
 class EndpointEngine(Slots, FreeEngine):

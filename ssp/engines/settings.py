@@ -1,20 +1,13 @@
 """Which settings of an engine go with which kind of it."""
 
+from dataclasses import fields
+
 from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY
-from ssp.config.role import ACTED, EngineConfig
+from ssp.config.engines import KINDS, kinds
+from ssp.config.role import EngineConfig
 from ssp.config.rules import Rule, check_address, each_block, each_role
 from ssp.config.schema import Config
-
-KEYS = {
-    "device": ("torch",),
-    "tensor_parallel": ("vllm",),
-    "memory": ("vllm",),
-    "sequences": ("vllm", "simulated"),
-    "url": ("endpoint",),
-    "simulated": ACTED,
-}
-"""Key → the kinds of engine that read it; a key that is not here is read by all."""
 
 
 @each_block
@@ -22,12 +15,14 @@ def keys_belong_to_the_kind(cfg: Config, role: str) -> None:
     """InputError for a key of another kind that is set: it would do nothing."""
     engine = cfg.block(role).engine
     standard = EngineConfig()
-    for name, kinds in KEYS.items():
+    for item in fields(EngineConfig):
+        name = item.name
         value = getattr(engine, name)
-        if engine.kind not in kinds and value != getattr(standard, name):
+        readers = [kind for kind, traits in KINDS.items() if name in traits.keys]
+        if readers and engine.kind not in readers and value != getattr(standard, name):
             key = f"{role}.engine.{name}"
-            rule = f"{key} belongs to engine.kind={' or '.join(kinds)}"
-            step = f"leave {key} out, or set {role}.engine.kind={kinds[0]}"
+            rule = f"{key} belongs to engine.kind={' or '.join(readers)}"
+            step = f"leave {key} out, or set {role}.engine.kind={readers[0]}"
             raise InputError(rule, f"{value} with engine.kind={engine.kind}", step)
 
 
@@ -36,14 +31,14 @@ def scripts_are_not_learned_from(cfg: Config, role: str) -> None:
     """InputError where a learner is made for a script, whose words have no probability: who learns
     from it only pretends to. A script recalls nothing either."""
     block = cfg.block(role)
-    scripts = " or ".join(ACTED)
     engine = block.engine.kind
     learner = block.learner.kind
-    acted = engine in ACTED
-    rule = f"{role}.learner.kind is simulated where {role}.engine.kind is {scripts}, and only there"
+    acted = block.engine.traits.acted
+    rule = f"{role}.learner.kind is simulated where {role}.engine.kind is {kinds('acted')}"
+    rule += ", and only there"
     fitting = "simulated" if acted else "torch"
-    kinds = f"engine.kind={engine}, learner.kind={learner}"
-    hold(acted == (learner == "simulated"), rule, kinds, f"set {role}.learner.kind={fitting}")
+    both = f"engine.kind={engine}, learner.kind={learner}"
+    hold(acted == (learner == "simulated"), rule, both, f"set {role}.learner.kind={fitting}")
     rule = f"{role}.search.kind is retriever where a script plays"
     step = f"set {role}.search.kind=retriever"
     hold(not acted or block.search.kind == "retriever", rule, block.search.kind, step)
@@ -52,10 +47,10 @@ def scripts_are_not_learned_from(cfg: Config, role: str) -> None:
 def scripts_are_not_verified(cfg: Config) -> None:
     """InputError for a verifier of a script's questions. These have no true answer: a verifier that
     reads would reject them, or play a script itself."""
-    acted = any(cfg.block(role).engine.kind in ACTED for role in cfg.roles)
+    acted = any(cfg.block(role).engine.traits.acted for role in cfg.roles)
     if acted and cfg.spec.asker:
         verifier = cfg.referee.verifier
-        rule = f"referee.verifier is none where a script plays (engine.kind={' or '.join(ACTED)})"
+        rule = f"referee.verifier is none where a script plays (engine.kind={kinds('acted')})"
         step = "set referee.verifier=none referee.evidence=none"
         hold(verifier == "none", rule, verifier, step)
 
@@ -64,7 +59,7 @@ def scripts_are_not_verified(cfg: Config) -> None:
 def engines_have_an_address(cfg: Config, role: str) -> None:
     """InputError for an engine behind HTTP without an address."""
     engine = cfg.block(role).engine
-    if engine.kind == "endpoint":
+    if "url" in engine.traits.keys:
         key = f"{role}.engine.url"
         step = f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"
         check_address(f"{key} (--policy)", engine.url, step)

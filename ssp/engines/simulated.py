@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ssp.base.errors import Fault, InvariantError
+from ssp.config.role import EngineConfig
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step, drawn_by
 
 Script = Callable[[list[int], int, int], list[int]]
@@ -260,3 +261,15 @@ class SimulatedEngine(ScriptedEngine):
             said.version, said.versions = drawn_by(turn.marks, len(said.ids))
             turn.future.set_result(said)
         return now
+
+
+def scripted(config: EngineConfig, script: Script) -> ScriptedEngine:
+    """The engine that plays `script` in no time."""
+    return ScriptedEngine(script)
+
+
+def simulated(config: EngineConfig, script: Script) -> SimulatedEngine:
+    """The engine that plays `script` in the time that the settings say."""
+    cost = config.simulated
+    pace = DecodePace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
+    return SimulatedEngine(script, pace)

@@ -17,6 +17,7 @@ import torch
 
 from ssp.base import devices
 from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.config.role import EngineConfig
 from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.decoder import Decoder
 from ssp.engines.folder import ModelFolder
@@ -184,6 +185,12 @@ class TorchEngine:
 
     def _fail(self, slot: int, error: BaseException) -> None:
         self._futures.pop(slot).set_exception(error)
+
+
+def made(config: EngineConfig, folder: Path, sleeps: bool) -> "TorchEngine | ContinuousEngine":
+    """The engine that the settings name, with the model of `folder`; it takes no turns."""
+    kind = ContinuousEngine if config.continuous else TorchEngine
+    return kind(folder, config.dtype, config.prefix_cache, config.device)
 
 
 class ContinuousEngine(LiveEngine):

@@ -27,6 +27,8 @@ from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 TRAIN = "train"
 """The name of data.corpus."""
+EFFORT = "effort"
+"""A file in an index folder: how much a search that answers nearly looks at."""
 KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
 """Knob → the parts of a factory's name that say that an index has it."""
 
@@ -85,8 +87,22 @@ def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
     if part is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
-    rule = "an index whose effort is set, retriever.effort, has a graph or inverted lists"
-    hold(not cfg.effort or _knobs(part), rule, f"{path} has {part.factory}", "leave effort at 0")
+    rule = f"an index with a file {EFFORT} has a graph or inverted lists"
+    step = f"remove {path / EFFORT}"
+    hold(not effort(path) or _knobs(part), rule, f"{path} has {part.factory}", step)
+
+
+def effort(path: Path) -> int:
+    """efSearch of HNSW or nprobe of IVF, from the file in an index folder that says it; 0 where
+    there is none: as built. InputError where it holds no such number."""
+    file = path / EFFORT
+    if not file.is_file():
+        return 0
+    said = file.read_text(encoding="utf-8").strip()
+    number = said.isascii() and said.isdecimal() and 0 < int(said) < 10**6
+    rule = f"{file} holds a number from 1 on: efSearch of HNSW, nprobe of IVF"
+    hold(number, rule, repr(said[:40]), "write it, or remove the file")
+    return int(said)
 
 
 def _knobs(part: DensePart) -> list[str]:
@@ -188,7 +204,7 @@ def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
 def options(cfg: RetrieverConfig, kind: str, path: Path) -> Options:
     """How a corpus is searched by default."""
     part = dense(path)
-    knobs = dict.fromkeys(_knobs(part), cfg.effort) if part else {}
+    knobs = dict.fromkeys(_knobs(part), effort(path)) if part else {}
     return Options(kind, Knobs(**knobs), cfg.rerank if cfg.reranker else 0)
 
 

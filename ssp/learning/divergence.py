@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InvariantError
-from ssp.config import own
 from ssp.config.role import KlConfig
 from ssp.learning import kl
 from ssp.learning.backends.backend import Backend
@@ -76,7 +75,7 @@ class Divergence:
         self._config = config
         self._temperature = temperature
         self._estimator = kl.get(config.kind)
-        self._whole = bool(own.says(config.kind, "distributions"))
+        self._whole = config.kind in kl.WHOLE
         self.coef = config.coef
         """The coefficient as it is now."""
         self.reference: Any = None

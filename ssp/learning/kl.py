@@ -12,15 +12,17 @@ by +grad of pi's mass on the top k (reverse) or of pi's mass off it (forward). W
 its name an estimator is that loss; else it drops the surplus term, so that value and gradient are
 the true KL's at every k and for every set that does not depend on p."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ssp.base.errors import hold
 from ssp.config.role import KlConfig
+
+if TYPE_CHECKING:  # rules about settings read the names without torch
+    from torch import Tensor
 
 LOG_W_LIMIT = 20.0
 K3_LIMIT = 10.0
@@ -33,7 +35,7 @@ def _log_w(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 def _one(logprobs: Tensor) -> Tensor:
     """r: 1 with the gradient of log pi."""
-    return torch.exp(logprobs - logprobs.detach())
+    return (logprobs - logprobs.detach()).exp()
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -52,7 +54,7 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
     The KL loss of Search Self-play's published recipe."""
     log_w = _log_w(logprobs, reference)
-    return (torch.expm1(log_w) - log_w).clamp(-K3_LIMIT, K3_LIMIT)
+    return (log_w.expm1() - log_w).clamp(-K3_LIMIT, K3_LIMIT)
 
 
 def k3pp(logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ def k4(logprobs: Tensor, reference: Tensor) -> Tensor:
 def k5(logprobs: Tensor, reference: Tensor) -> Tensor:
     """sg(w) log w + log r, log w clamped. Unbiased value of the forward KL, and its gradient."""
     log_w = _log_w(logprobs, reference)
-    return torch.exp(log_w.detach()) * log_w + logprobs - logprobs.detach()
+    return log_w.detach().exp() * log_w + logprobs - logprobs.detach()
 
 
 def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ def at(logprobs: Tensor, ids: Tensor) -> Tensor:
 
 def importance(logprobs: Tensor, behaviour: Tensor) -> Tensor:
     """s = exp(logprobs - behaviour), the log clamped to ±20. No gradient."""
-    return torch.exp((logprobs - behaviour).detach().clamp(-LOG_W_LIMIT, LOG_W_LIMIT))
+    return (logprobs - behaviour).detach().clamp(-LOG_W_LIMIT, LOG_W_LIMIT).exp()
 
 
 def full(
@@ -139,7 +141,7 @@ def topk_forward(
     head = (chosen.exp() * (chosen - policy.gather(-1, top))).sum(dim=-1)
     own = at(policy, sampled)
     log_w = _log_w(own, at(reference, sampled))
-    tail = torch.exp(log_w.detach()) * log_w
+    tail = log_w.detach().exp() * log_w
     if paper:
         tail = tail + own - own.detach()
     return head + _tail_weight(policy, top, sampled, behaviour) * tail
@@ -148,30 +150,44 @@ def topk_forward(
 def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
     """s where the sampled token is outside `top` [M, k], 0 where it is inside. No gradient."""
     own = at(policy, sampled).detach()
-    s = torch.ones_like(own) if behaviour is None else importance(own, behaviour)
+    s = own.new_ones(own.shape) if behaviour is None else importance(own, behaviour)
     inside = (top == sampled[:, None]).any(dim=-1)
-    return torch.where(inside, 0.0, s)
+    return s.masked_fill(inside, 0.0)
 
 
-_PLAIN = (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)
-_ESTIMATORS: dict[str, Callable[..., Tensor]] = {kind.__name__: kind for kind in _PLAIN} | {
+SAMPLED: dict[str, Callable[..., Tensor]] = {
+    "k1": k1,
+    "k2": k2,
+    "k3": k3,
+    "k3pp": k3pp,
+    "k4": k4,
+    "k5": k5,
     "abs": absolute,
+}
+"""Those of the sampled tokens' log-probs."""
+WHOLE: dict[str, Callable[..., Tensor]] = {
+    "topk_reverse": topk_reverse,
+    "topk_forward": topk_forward,
     "topk_reverse_paper": partial(topk_reverse, paper=True),
     "topk_forward_paper": partial(topk_forward, paper=True),
+    "full": full,
 }
+"""Those of whole next-token distributions."""
+ESTIMATORS = SAMPLED | WHOLE
+"""By name, as `kl.kind` has it."""
 
 
 def names() -> tuple[str, ...]:
     """Known names, sorted."""
-    return tuple(sorted(_ESTIMATORS))
+    return tuple(sorted(ESTIMATORS))
 
 
 def get(name: str) -> Any:
     """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where it
-    needs whole distributions (`ssp.config.own.says`) as `full`. InputError for an unknown name."""
+    needs whole distributions (`WHOLE`) as `full`. InputError for an unknown name."""
     step = f"set kl.kind to one of: {', '.join(names())}"
-    hold(name in _ESTIMATORS, "kl.kind must be a known name", name, step)
-    return _ESTIMATORS[name]
+    hold(name in ESTIMATORS, "kl.kind must be a known name", name, step)
+    return ESTIMATORS[name]
 
 
 def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> float:

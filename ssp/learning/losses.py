@@ -6,15 +6,18 @@ so the micro-batch split cannot change the result. Every row is whole in one cal
 over sequences average over a row. A sequence is a row; an episode that was cut into several
 contexts is several."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ssp.base.errors import InputError, hold
 from ssp.config import own
 from ssp.config.role import CorrectionConfig
+
+if TYPE_CHECKING:  # rules about settings read the names without torch
+    from torch import Tensor
 
 LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; the bound that the reference systems use
 
@@ -62,7 +65,7 @@ class LossOptions:
     clip_dual: float = 0.0
 
 
-Loss = Callable[[Tokens, LossOptions], tuple[Tensor, Tensor]]
+Loss = Callable[[Tokens, LossOptions], "tuple[Tensor, Tensor]"]
 """Gives (loss [M] with gradient, clipped bool [M]: tokens whose ratio bound is active)."""
 
 
@@ -70,7 +73,7 @@ def pg(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """-A log pi: plain policy gradient, for on-policy batches only. Source: Williams 1992
     (REINFORCE)."""
     loss = -tokens.advantages * tokens.logprobs
-    return loss, torch.zeros_like(loss, dtype=torch.bool)
+    return loss, _nowhere(loss)
 
 
 def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
@@ -90,7 +93,7 @@ def gspo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     bounds are 3e-4 and 4e-4."""
     mean = _row_mean(tokens.logprobs.detach() - tokens.behaviour, tokens.rows)
     own = tokens.logprobs - tokens.logprobs.detach()
-    return _clipped(_exp(mean) * torch.exp(own), tokens.advantages, options)
+    return _clipped(_exp(mean) * own.exp(), tokens.advantages, options)
 
 
 def cispo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
@@ -134,12 +137,12 @@ def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tup
     whose M(k) min(...) is `decoupled` under the token mask; sequences: Liu et al. 2025, "When Speed
     Kills Stability", by the geometric mean of GSPO."""
     if correction.mask == "none":
-        return loss, torch.zeros_like(loss, dtype=torch.bool)
+        return loss, _nowhere(loss)
     ratio = tokens.start_ratio()
     if correction.mask == "sequence":
-        ratio = torch.exp(_row_mean(torch.log(ratio), tokens.rows))
+        ratio = _row_mean(ratio.log(), tokens.rows).exp()
     masked = (ratio < correction.low) | (ratio > correction.high)
-    return torch.where(masked, 0.0, loss), masked
+    return loss.masked_fill(masked, 0.0), masked
 
 
 def llds(tokens: Tokens) -> Tensor:
@@ -151,10 +154,10 @@ def llds(tokens: Tokens) -> Tensor:
     `turns` the gate is by rows, the paper's other form. Tokens weigh as in the loss: under
     token-mean it is a mean over all tokens, as in the authors' code; their paper writes a mean over
     the preserved ones."""
-    fell = torch.where(tokens.advantages >= 0, tokens.behaviour - tokens.logprobs, 0.0)
+    fell = (tokens.behaviour - tokens.logprobs).masked_fill(tokens.advantages < 0, 0.0)
     gates = tokens.rows if tokens.turns is None else tokens.turns
-    less_likely = _row_mean(fell.detach(), gates) > 0
-    return torch.where(less_likely, fell.clamp(min=0.0), 0.0)
+    as_likely = _row_mean(fell.detach(), gates) <= 0
+    return fell.clamp(min=0.0).masked_fill(as_likely, 0.0)
 
 
 def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
@@ -167,19 +170,26 @@ def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
     counts = counts.double()
     episodes = (counts > 0).sum().clamp(min=1)
     if aggregate == "token-mean":
-        return torch.full_like(counts, 1.0) / counts.sum().clamp(min=1)
+        return counts.new_ones(counts.shape) / counts.sum().clamp(min=1)
     if aggregate == "sequence-mean":
         return 1.0 / (counts.clamp(min=1) * episodes)
-    return torch.full_like(counts, 1.0) / (episodes * length)
+    return counts.new_ones(counts.shape) / (episodes * length)
 
 
 def _exp(log_ratio: Tensor) -> Tensor:
-    return torch.exp(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+
+
+def _nowhere(values: Tensor) -> Tensor:
+    """False for each of `values`."""
+    import torch
+
+    return torch.zeros_like(values, dtype=torch.bool)
 
 
 def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
     """[M]: the mean of `values` [M] over each token's row."""
-    _, index, counts = torch.unique(rows, return_inverse=True, return_counts=True)
+    _, index, counts = rows.unique(return_inverse=True, return_counts=True)
     sums = values.new_zeros(len(counts)).index_add_(0, index, values)
     return (sums / counts)[index]
 
@@ -189,24 +199,37 @@ def _clipped(ratio: Tensor, advantages: Tensor, options: LossOptions) -> tuple[T
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
     plain = -advantages * ratio
     bounded = -advantages * kept
-    loss = torch.maximum(plain, bounded)
+    loss = plain.maximum(bounded)
     clipped = bounded > plain
     if options.clip_dual:
         most = -advantages * options.clip_dual
         beyond = (advantages < 0) & (loss > most)
-        loss = torch.where(beyond, most, loss)
+        loss = most.where(beyond, loss)
         clipped = clipped | beyond
     return loss, clipped.detach()
 
 
-_LOSSES: dict[str, Loss] = {
-    loss.__name__: loss for loss in (pg, ppo_clip, tis, decoupled, gspo, cispo)
+TRUSTED: dict[str, Loss] = {
+    "ppo_clip": ppo_clip,
+    "tis": tis,
+    "decoupled": decoupled,
+    "gspo": gspo,
+    "cispo": cispo,
 }
+"""Those that use the behaviour log-probs (law 5)."""
+LOSSES = {"pg": pg} | TRUSTED
+"""By name, as `loss` has it."""
 
 
 def names() -> tuple[str, ...]:
     """Known names, sorted."""
-    return tuple(sorted(_LOSSES))
+    return tuple(sorted(LOSSES))
+
+
+def trusted(name: str) -> bool:
+    """Whether the loss uses the behaviour log-probs. A user's own says so by its attribute
+    `trust_region`; of a run that is only looked at it is not asked."""
+    return name in TRUSTED or own.sealed(name) or own.says(name, "trust_region") is True
 
 
 def get(name: str) -> Loss:
@@ -215,8 +238,8 @@ def get(name: str) -> Loss:
     if own.is_own(name):
         return _own(name)
     step = f"set loss to one of: {', '.join(names())}"
-    hold(name in _LOSSES, "loss must be a known name", name, step)
-    return _LOSSES[name]
+    hold(name in LOSSES, "loss must be a known name", name, step)
+    return LOSSES[name]
 
 
 def looks_back(name: str) -> bool:
@@ -229,12 +252,13 @@ def _own(place: str) -> Loss:
     rule = f"the loss {place}"
     theirs = own.find(place, rule, "def loss(tokens, options):")
     hold(callable(theirs), f"{rule} is a function of (tokens, options)", repr(theirs), "name one")
+    import torch
 
     def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
         pair = theirs(tokens, options)
         shape = tokens.logprobs.shape
         is_pair = isinstance(pair, tuple) and len(pair) == 2
-        if not is_pair or not all(isinstance(t, Tensor) and t.shape == shape for t in pair):
+        if not is_pair or not all(isinstance(t, torch.Tensor) and t.shape == shape for t in pair):
             each = f"{rule} gives a loss a token, and whether it is clipped"
             step = f"return two tensors of {tuple(shape)}: losses, and where a bound on the ratio"
             raise InputError(each, type(pair).__name__, f"{step} acts")

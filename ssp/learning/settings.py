@@ -11,7 +11,8 @@ from ssp.config.crews import bound
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.config.rules import Rule, each_role
 from ssp.config.schema import Config
-from ssp.learning import algorithms
+from ssp.learning import algorithms, losses
+from ssp.learning.kl import WHOLE
 
 RATE = ("lr", "warmup_steps", "schedule")
 """Settings of an optimizer step's rate, which each role's own step may have of its own."""
@@ -28,9 +29,6 @@ def own_code_is_there(cfg: Config, role: str) -> None:
         return
     places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
     if places and not any(map(own.sealed, places)):
-        # Here, because they import torch, which a dry run does without.
-        from ssp.learning import losses
-
         algorithms.get(block.algorithm, block.gamma, block.lam)
         losses.get(block.loss)
 
@@ -40,7 +38,7 @@ def traces_fit_the_game(cfg: Config) -> None:
     rule = "warmup.data has traces of a proposer and of a solver"
     roles = f"the roles of game.kind={cfg.game.kind} are {', '.join(cfg.roles)}"
     step = "leave warmup.data out, and name a taught policy by defaults.model"
-    hold(not cfg.warmup.data or SOLVER in cfg.roles, rule, roles, step)
+    hold(not cfg.warmup.warms or SOLVER in cfg.roles, rule, roles, step)
 
 
 def settings_fit(cfg: Config) -> None:
@@ -59,12 +57,6 @@ def settings_fit(cfg: Config) -> None:
 RULES: tuple[Rule, ...] = (own_code_is_there, traces_fit_the_game, settings_fit)
 
 
-def _trusted(loss: str) -> bool:
-    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own
-    code is not asked."""
-    return own.sealed(loss) or own.says(loss, "trust_region") is True
-
-
 def _losses(cfg: Config, role: str) -> Iterator[Check]:
     """A loss knows the distance of the policy from the one that sampled, and a KL acts where it
     stands."""
@@ -79,18 +71,18 @@ def _losses(cfg: Config, role: str) -> Iterator[Check]:
         (f"{role}.learner.minibatch", block.learner.minibatch, "ppo_clip"),
     )
     for key, value, better in distances:
-        known = own.saying("trust_region")
+        known = ", ".join(losses.TRUSTED)
         rule = f"{role}.loss must be one of {known} when {key} is above 0"
         step = f"add {role}.loss={better}, or set {key}=0"
         if own.is_own(loss):
             attribute = "the attribute trust_region = True once it uses tokens.behaviour"
             step += f", or give your function {attribute}"
-        blind = value > 0 and not _trusted(loss)
+        blind = value > 0 and not losses.trusted(loss)
         yield blind, rule, f"{role}.loss={loss} with {key}={value}", step
 
     rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
     step = f"set {role}.kl.place=loss, or {role}.kl.kind=k1"
-    wide = kl.place != "loss" and bool(own.says(kl.kind, "distributions"))
+    wide = kl.place != "loss" and kl.kind in WHOLE
     yield wide, rule, kl.place, step
 
     estimator = algorithms.kind(block.algorithm)
@@ -146,10 +138,10 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     yield moves, rule, f"kl.ema_tau={kl.ema_tau}", step
 
     rehearsal = block.rehearsal
-    rule = f"{role}.rehearsal learns traces again, which {role}.rehearsal.data or warmup.data names"
-    step = f"set {role}.rehearsal.data=traces.jsonl, or {role}.rehearsal.share=0"
+    rule = f"{role}.rehearsal learns traces again, which warmup.data names"
+    step = f"set warmup.data=traces.jsonl (without a warm start warmup.epochs=0), or {role}.rehearsal.share=0"
     nothing = learns and rehearsal.share > 0 and not rehearsal.data
-    yield nothing, rule, f"share={rehearsal.share:g} and no data", step
+    yield nothing, rule, f"share={rehearsal.share:g} and no warmup.data", step
 
     algorithm = block.algorithm
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"
@@ -244,10 +236,10 @@ def _alike(cfg: Config, first: str, role: str) -> Iterator[Check]:
     yield bounds[0] != bounds[1], pace, both, "set both schedule.max_staleness alike"
 
     # So that this policy is not the one that sampled any more (law 1).
-    rule = f"{role}.loss is one of {own.saying('trust_region')} where a shared policy takes the"
+    rule = f"{role}.loss is one of {', '.join(losses.TRUSTED)} where a shared policy takes the"
     rule += f" {first}'s step first"
     step = f"set {role}.loss=ppo_clip, or defaults.learner.combine=true"
-    blind = not other.learner.combine and not _trusted(other.loss)
+    blind = not other.learner.combine and not losses.trusted(other.loss)
     yield blind, rule, f"{role}.loss={other.loss}", step
 
 

@@ -13,13 +13,14 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ssp.base.errors import InputError, InvariantError, hold, holding
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.record.manifest import own_digest, read_state
+from ssp.record.resumed import check_settings
 
 START_BYTES = 200_000_000
 """Free bytes that a run asks for before it starts: about three times what a default quickstart
@@ -27,9 +28,6 @@ writes."""
 
 LOCK = ".lock"
 """The file that the process which plays in a run folder keeps locked."""
-
-MAY_CHANGE = ("steps", "resume", "run", "save", "health", "placement", "ray", "telemetry")
-"""Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
 
 STEP = "step:"
 """How `resume` names a kept checkpoint: `step:N`."""
@@ -71,7 +69,7 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
     `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of
     the config, if it has a checkpoint or a warm start, else a fresh start. `step:N`: the same
     folder, which must keep that step. A path: that folder, which must have a checkpoint. InputError
-    otherwise, and when a setting other than `MAY_CHANGE` has changed."""
+    otherwise, and as `check_settings`."""
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:
         return _resumed(_named_by_resume(cfg), cfg)
@@ -330,66 +328,11 @@ def _numbers(pattern: re.Pattern[str], names: Sequence[str]) -> list[int]:
 
 
 def _resumed(path: Path, cfg: Config) -> RunFolder:
-    """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its
-    config.yaml, and also `steps`, where a rate falls until these."""
-    from ssp.config.load import dotted
-
-    now = dotted(cfg)
-    then = _settings_of(path, cfg, now)
-    learning = [cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"]
-    falls = any(block.learner.schedule != "constant" for block in learning)
-
-    changed = []
-    told = []
-    for key in sorted({*then, *now}):
-        block = key.split(".")[0]
-        may_change = block in MAY_CHANGE and not (falls and block == "steps")
-        before, after = then.get(key), now.get(key)
-        if not may_change and before != after:
-            changed.append(key)
-            told.append(f"{key} was {before!r} and is now {after!r}")
-
-    rule = f"a run continues with the settings it was started with, in {path}"
-    step = "give the old values, or start a new run with resume=never"
-    if "steps" in changed:
-        rule += " (steps too, where learner.schedule=cosine falls until these)"
-        step += f", which goes on from the policy with ROLE.model={path}/checkpoints/ROLE/vN"
-    hold(not changed, rule, ", ".join(told), step)
-    return RunFolder(path, resumed=RunFolder(path).has_state)
-
-
-def _settings_of(path: Path, cfg: Config, now: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with which the run in `path` was started, by dotted key. A key that an earlier
-    version did not have was at its default; one that is gone since counts for nothing."""
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from ssp.config import gone
-    from ssp.config.load import dotted, leaves
-    from ssp.config.schema import Config
-
-    file = RunFolder(path).config
-    odd = (
-        yaml.YAMLError,
-        OmegaConfBaseException,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        OSError,
-    )
-    rule = "a run's config.yaml can be read"
-    step = "restore it, or start a new run"
-    with holding(odd, rule, lambda error: f"{file}: {' '.join(str(error).split())}", step):
-        loaded = OmegaConf.to_container(OmegaConf.load(file))
-        written = dict(leaves(cast(dict[str, Any], loaded)))
-
-    settings = dotted(Config(game=cfg.game))
-    for key, value in dotted(Config()).items():
-        if key.startswith("game."):
-            settings[key] = value
-    settings |= written
-    return {key: value for key, value in settings.items() if key in now or not gone.row(key)}
+    """The folder to go on in. InputError where the run has other settings."""
+    folder = RunFolder(path)
+    check_settings(folder.config, cfg)
+    folder.resumed = folder.has_state
+    return folder
 
 
 def _replace(path: Path, text: str) -> None:

@@ -9,15 +9,11 @@ where workers run, what an algorithm is, or how a reward is made."""
 
 import asyncio
 import time
-from collections.abc import Sequence
 
-from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, TooFewGroups, VoidLimit
-from ssp.base.gamespec import Check, Grading, Keep, Play, Rate, Stage
-from ssp.base.played import Game
 from ssp.config.crews import bound, learners, queue_budget
 from ssp.config.schema import Config
-from ssp.game.declaration import is_played, rates, who_plays
+from ssp.game import voids
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.credit import Credits
@@ -27,15 +23,15 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.lineup import lineup
-from ssp.selfplay.records import Match, TrainBatch
+from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.refill import Refill
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
-from ssp.selfplay.settle import TOO_FEW, settle
+from ssp.selfplay.round_player import RoundPlayer
+from ssp.selfplay.settle import settle
 from ssp.selfplay.settled import Round
-from ssp.selfplay.stages import Stages
-from ssp.selfplay.targets import Batches, Targets, keep_best
+from ssp.selfplay.targets import Batches, Targets
 from ssp.selfplay.training import Trainer
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
@@ -67,13 +63,24 @@ class SelfPlay:
         self._ledger = cast.ledger.first
         self._gate = VoidGate(cfg.void, report.say, cast.judges[0].answers)
         self._store = WeightStore(cfg, cast, report.say)
-        self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.block(self._spec.answerer).batch, cfg.seed)
         self.queues = {role: RolloutQueue(role, *queue_budget(cfg)) for role in cfg.roles}
         self._lineup = lineup(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._credits = Credits(cfg)
-        self._refill = Refill(cfg, self._credits)
+        refill = Refill(cfg, self._credits)
+        self._player = RoundPlayer(
+            cfg,
+            cast,
+            self._gate,
+            self._store,
+            targets,
+            self._batches,
+            self._lineup,
+            refill,
+            report,
+        )
+        self._stages = self._player.stages
         parts = (self._batches, targets, self._lineup, self._credits)
         self._recovery = Recovery(cfg, cast, folder, parts, report)
         self._curriculum = Watch(cfg, folder, report.say)
@@ -131,7 +138,7 @@ class SelfPlay:
         for queue in self.queues.values():
             queue.clear()
         bounds = {role: bound(self._cfg, role) for role in self._cfg.roles}
-        self._pace = Pace(bounds, done=state.step)
+        self._pace = self._player.pace = Pace(bounds, done=state.step)
         self._order = Pace({ORDER: 0}, done=state.step)
         self._abreast = max(bounds.values()) + 1
         for learner in self._learners:
@@ -196,15 +203,8 @@ class SelfPlay:
         """Play one whole round of the game. False where it is given up."""
         STEP.set(number + 1)
         this = Round(number, Clock(self._report.span, f"round-{number % self._abreast}"))
-        await self._enter_weights(this, self._cfg.roles[0])
-        await self._ask(this)
-        await self._resample(this)
-        for role in self._cfg.roles[1:]:
-            await self._enter_weights(this, role)
-        if self._pace.over:
+        if not await self._player.play(this):
             return False
-        await self._try(this)
-        await self._play_further(this)
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for
         # this one.
         with self._report.waiting(this.clock.track, "round before"):
@@ -219,110 +219,13 @@ class SelfPlay:
         await self._order.advance(ORDER)
         return True
 
-    async def _enter_weights(self, this: Round, role: str) -> None:
-        """Wait until the round may play `role`, and take its newest weights; once a round."""
-        if role in this.weights:
-            return
-        with self._report.waiting(this.clock.track, f"{role}'s learner"):
-            await self._pace.admit(role, this.number)
-        this.weights[role] = self._store.latest(role)
-
-    async def _ask(self, this: Round, again: int = 0) -> None:
-        """Open games about the next rows, and play the stages up to the choice of what goes on."""
-        games = self._targets.take(this.number, self._stages.incarnation)
-        await self._enter(this, games)
-        this.games += games
-        for stage in self._spec.before:
-            await self._run(stage, this, games, again)
-
-    async def _resample(self, this: Round) -> None:
-        """Ask about further rows, by the same weights, while too few questions pass."""
-        if self._spec.asking is None:
-            return
-        for again in range(1, self._batches.extra + 1):
-            if self._batches.enough(this.games, self._targets.given.number(this.number)):
-                break
-            await self._gate.admit()
-            await self._ask(this, again)
-
-    async def _try(self, this: Round) -> None:
-        """Choose the games that go on, and play the stages after the choice. The newest version
-        tries once more what a past version grades."""
-        number, start, earlier = this.number, self._stages.incarnation, this.unasked
-        given = self._targets.given.take(number, start, earlier)
-        chosen = self._batches.choose(number, this.games, start, earlier, given)
-        newest = this.weights[self._spec.answerer]
-        this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
-        known = [game for game in chosen if game.kind == REPLAYED]
-        known += [game for game in this.tried[0][1] if game.kind == TRIED]
-        await self._enter(this, [*given, *known])
-        this.given += given
-        this.refills += known
-        going_on = [game for _, games in this.tried for game in games]
-        for stage in self._spec.after:
-            among = this.played if isinstance(stage, Rate) else going_on
-            await self._run(stage, this, among, this.further)
-
-    async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
-        """Run one stage of `games`. `again`: 0, or the number of the further batch of this round,
-        which its episodes' ids and draws follow from."""
-        if isinstance(stage, Play):
-            for role in stage.roles:
-                await self._enter_weights(this, role)
-            going_on = [game for game in games if is_played(self._cfg, stage, game)]
-            for weights, mine in self._players(stage, this, going_on):
-                await self._stages.play(stage, this.number, mine, weights, this.clock, again)
-        elif isinstance(stage, Check):
-            verifier = None
-            if stage.by is None and self._cfg.referee.verifier == "solver":
-                await self._enter_weights(this, self._spec.answerer)
-                verifier = this.weights[self._spec.answerer]
-            await self._stages.check(stage, games, verifier, this.clock)
-        elif isinstance(stage, Grading):
-            await self._stages.grade(stage, games, this.clock)
-        elif isinstance(stage, Rate):
-            numbers = rates(self._cfg, stage.by, list(games))
-            for game in games:
-                game.rates[stage.name] = numbers[game.id]
-        elif isinstance(stage, Keep):
-            keep_best(self._cfg, stage, games)
-
-    def _players(self, stage: Play, this: Round, games: list[Game]) -> list[Match]:
-        """Who plays which games of a stage: past versions too where it asks or answers."""
-        if stage.name == self._spec.asks:
-            newest = this.weights[self._spec.asker]
-            this.asked_by = newest.version
-            return self._lineup.askers(this.number, games, newest)
-        matches: list[Match] = []
-        if stage.name == self._spec.answers:
-            known = {game.id for game in games}
-            for weights, tried in this.tried:
-                matches.append((weights, [game for game in tried if game.id in known]))
-            return matches
-        for role in stage.roles:
-            mine = [game for game in games if who_plays(self._cfg, stage, game) == role]
-            matches.append((this.weights[role], mine))
-        return matches
-
-    async def _play_further(self, this: Round) -> None:
-        """Play further batches by the same weights while they are wanted. Valid questions that
-        nobody tried come first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
-        batch = self._cfg.block(self._spec.answerer).batch
-        while self._refill.wanted(this, this.further + 1):
-            await self._gate.admit()
-            this.further += 1
-            untried = sum(game.valid and not game.chosen for game in this.games)
-            if untried < batch:
-                await self._ask(this, this.further)
-                await self._resample(this)
-            await self._try(this)
-
     async def _settle(self, this: Round) -> None:
         """Write outcomes, rewards and what is trained into the ledger; then tell everybody who
         follows, in this order."""
         this.settled = settle(self._cfg, this.played, this.asked_by, this.step, self._credits)
         await self._ledger.settle(this.settled.games, this.settled.rows)
-        self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
+        for cause in voids.LATE:
+            self._gate.record(cause, this.settled.counts[f"void/{cause}"])
         self._batches.remember(this.number, this.played)
         this.figures |= self._targets.saw(this.played)
         self._lineup.settled(this)
@@ -388,12 +291,3 @@ class SelfPlay:
 
     def _versions(self, learner: str) -> dict[str, int]:
         return {role: self._store.latest(role).version for role in self._learners[learner]}
-
-    async def _enter(self, this: Round, games: list[Game]) -> None:
-        """Enter new games of a round into the ledger."""
-        of_all = {"round": this.step, "incarnation": self._stages.incarnation}
-        rows = []
-        for game in games:
-            facts = {"target": game.target or None, "kind": game.kind, "number": game.number}
-            rows.append({"id": game.id, **facts, **of_all})
-        await self._ledger.create_games(rows)

@@ -23,12 +23,10 @@ MOST = 65_536
 def place(cfg: Config) -> Path:
     """The file or index folder of the passages. InputError where the corpus is on a server."""
     named = cfg.data.documents
-    if not named:
-        rule = f"game.kind={cfg.game.kind} asks about passages of a corpus that is here"
-        there = corpora.elsewhere(cfg, corpora.TRAIN)
-        hold(not there, rule, "a search server", "set data.documents to a corpus file or index")
-        named = cfg.data.corpus
-    return models.resolve(files.resolve(named, "corpus"), "data.documents")
+    rule = f"game.kind={cfg.game.kind} asks about passages of a corpus that is here"
+    there = named == cfg.data.corpus and corpora.elsewhere(cfg, corpora.TRAIN)
+    hold(not there, rule, "a search server", "set data.targets to a corpus file or index")
+    return models.resolve(files.resolve(named, "corpus"), "data.targets")
 
 
 def read(cfg: Config) -> list[TargetRow]:

@@ -9,7 +9,8 @@ from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import BATCH, ROW, SLOT, GameSpec, Payer, Payment, Play
 from ssp.base.played import ASKS, Brief, Game
 from ssp.config.schema import Config
-from ssp.game.declaration import called, named, payment
+from ssp.game import voids
+from ssp.game.declaration import called, named
 from ssp.learning.scored import Scored
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.settled import Settled
@@ -57,7 +58,7 @@ class Paying:
         """Settle each episode: its row, and what the learner of its role gets."""
         for game in games:
             if self._answers and game.greedy is not None:
-                paid = payment(self._cfg, self._pays, game, game.greedy)
+                paid = voids.paid(self._cfg, self._pays, game, game.greedy)
                 state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
                 self._settled.add(game.greedy, state, paid, None, {})
         episodes = self.priced(games)
@@ -77,7 +78,7 @@ class Paying:
         for game in games:
             frozen = game.frozen != "" and game.frozen == side
             for brief in self._spec.episodes(game, self._play.name):
-                paid = payment(self._cfg, self._pays, game, brief)
+                paid = voids.paid(self._cfg, self._pays, game, brief)
                 episodes.append(Priced(game, brief, paid, frozen))
         self._score([one for one in episodes if not one.frozen])
         return episodes
@@ -155,7 +156,7 @@ class Paying:
         estimator must hear that the baseline is lacking."""
         if not self._answers or game.greedy is None:
             return None
-        reward = payment(self._cfg, self._pays, game, game.greedy).reward
+        reward = voids.paid(self._cfg, self._pays, game, game.greedy).reward
         return math.nan if reward is None else reward
 
     def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:
@@ -220,8 +221,6 @@ class Paying:
 
 def _unpaid(cfg: Config, game: Game, brief: Brief) -> Payment:
     """How an episode of an unpaid stage ended."""
-    if brief.outcome is Outcome.VOID:
-        return Payment.void(brief.cause)
     if brief.final is None:
         return Payment(Outcome.REJECTED, brief.stopped)
     return Payment(Outcome.SCORED)

@@ -78,8 +78,8 @@ def read_scene(cfg: Config) -> Scene:
     rule = "a training run loads weights into its engines, and an endpoint's are its own"
     step = "use engine.kind=torch; ssp eval takes an endpoint"
     for role in cfg.roles:
-        loads = cfg.block(role).engine.kind != "endpoint"
-        hold(loads, rule, f"{role}.engine.kind=endpoint", step)
+        engine = cfg.block(role).engine
+        hold(engine.traits.loads, rule, f"{role}.engine.kind={engine.kind}", step)
     for lack in build.missing(cfg):
         raise lack
     # An oracle is known by the world's name, which `concrete` replaces by a path.
@@ -189,7 +189,7 @@ def concrete(cfg: Config) -> Config:
     elif cfg.spec.rows == QUESTIONS:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
     elif cfg.spec.rows == DOCUMENTS:
-        cfg.data.documents = str(documents.place(cfg).absolute())
+        cfg.data.targets = str(documents.place(cfg).absolute())
     for role in cfg.roles:
         if lessons.rehearses(cfg, role):
             cfg.block(role).rehearsal.data = str(lessons.place(cfg, role))

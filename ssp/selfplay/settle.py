@@ -8,7 +8,6 @@ from typing import Any
 from ssp.base.played import Game
 from ssp.config.crews import learns
 from ssp.config.schema import Config
-from ssp.game.games.pay import TOO_FEW as TOO_FEW
 from ssp.game.rewards.proposer import win_rate
 from ssp.learning.scored import Credit
 from ssp.selfplay.credit import Credits

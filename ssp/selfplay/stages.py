@@ -28,6 +28,7 @@ from ssp.base.played import Block, Brief, Game, Subject
 from ssp.base.seeds import derive
 from ssp.config import crews
 from ssp.config.schema import Config
+from ssp.game import voids
 from ssp.game.corpora import TRAIN
 from ssp.game.declaration import called, fields, named, who_plays
 from ssp.game.judge import Item
@@ -196,7 +197,7 @@ class Stages:
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
         parts = 1
         # vLLM queues the episodes that its cache has no room for; the torch engine does not.
-        if self._cfg.block(answerer).engine.kind == "torch":
+        if self._cfg.block(answerer).engine.traits.model == "needed":
             most = crews.evaluated(self._cfg) * self._cast.players[answerer].size
             parts = -(-len(tasks) // most)
         briefs: list[Brief] = []
@@ -307,10 +308,13 @@ class Stages:
                     weights = await self._store.mend(policy, weights, str(fault))
                 continue
             self._store.note(policy, report.seconds)
-            ends = [brief.cause if brief.outcome is Outcome.VOID else "" for brief in report.briefs]
+            briefs = report.briefs
+            if told:
+                briefs = [voids.marked(self._cfg, brief) for brief in briefs]
+            ends = [brief.cause if brief.outcome is Outcome.VOID else "" for brief in briefs]
             self._gate.record_all(ends, told=told)
             where = Block(named.stem, block)
-            return [replace(brief, block=where) for brief in report.briefs], report.seconds
+            return [replace(brief, block=where) for brief in briefs], report.seconds
         raise SspError(
             f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of"
             " that actor"

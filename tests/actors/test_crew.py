@@ -82,7 +82,7 @@ def test_a_dead_actor_is_a_fault_and_the_next_call_waits_for_its_restart():
         with pytest.raises(Fault):
             while True:
                 await crew[0].add(1, 1)
-        with pytest.raises(SspError, match="placement.restarts"):
+        with pytest.raises(SspError, match="used up its restarts"):
             await crew[0].add(1, 1)
 
     asyncio.run(play())

@@ -46,13 +46,14 @@ def test_every_wait_on_ray_has_a_deadline() -> None:
 
 
 def test_options_follow_the_policy() -> None:
-    cfg = load("quickstart", ["placement.restarts=4"])
+    cfg = load("quickstart")
+    cfg.placement.restarts = 4
     assert restarts.options(cfg, LedgerActor) == {"max_restarts": 4, "max_task_retries": 0}
     assert restarts.options(cfg, LearnerActor) == {"max_restarts": 0, "max_task_retries": 0}
     assert restarts.options(cfg, RankActor) == {"max_restarts": 0, "max_task_retries": 0}
     solver, rank = restarts.POLICIES["PlayerActor"], restarts.POLICIES["RankActor"]
     assert solver.told(1, 4).startswith("Ray starts it again, 1 of 4 times; lost: the block that it plays")
-    assert "placement.restarts=4 is used up" in solver.told(5, 4, alive=False)
+    assert "4 restarts are used up" in solver.told(5, 4, alive=False)
     assert rank.told(1, 4).startswith("it is started again at its next call, at most 4 times")
 
 

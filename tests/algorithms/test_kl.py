@@ -8,13 +8,12 @@ import math
 import pytest
 import torch
 
-from ssp.config.own import says
 from ssp.config.role import KlConfig
 from ssp.learning import kl
 from ssp.learning.kl import importance
 
 VOCAB = 6
-SAMPLED = [name for name in kl.names() if not says(name, "distributions")]
+SAMPLED = list(kl.SAMPLED)
 EVERY = torch.arange(VOCAB)
 DOUBLE = torch.float64
 

@@ -52,7 +52,6 @@ SETTINGS = [
     "retriever.shards=1",
     "retriever.replicas=2",
     "placement.call_timeout=60",
-    "placement.restarts=100000",
     "void.limit=1",
     "save.every=1",
     "eval.final_questions_per_hop=1",
@@ -121,7 +120,9 @@ class Soak:
     def life(self, moment: str, seconds: float) -> None:
         """One driver: some seconds after its first step it is killed at `moment`, or ended by Ctrl-C without one."""
         began = time.monotonic()
-        with run(self.made.folder, *self.settings, config="simulated", env=self.cluster.env) as made:
+        with run(
+            self.made.folder, *self.settings, config="simulated", env=self.cluster.env, module="tests.bench.soaked"
+        ) as made:
             faults = self.faults(made, self.schedule(500))
             # Not Run.mark: only the driver has it. A row of an earlier life may name a later step.
             before = len(made.rows("solver"))

@@ -7,7 +7,7 @@ import pytest
 from ssp.base.errors import Refusals
 from ssp.config import keys
 from ssp.config.fields import ends, plain
-from ssp.config.own import SAID
+from ssp.learning.losses import TRUSTED
 from ssp.selfplay import settings
 from ssp.selfplay.settings import load
 from tests.refusing import refused
@@ -72,7 +72,7 @@ def test_an_address_holds_no_password(key: str) -> None:
 def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
     bound = f"schedule.max_staleness.{role}=1"
     assert refused(bound, f"{role}.loss=pg").next_step == f"add {role}.loss=tis, or set {bound[:-1]}0"
-    for loss in (name for name, said in SAID.items() if said.get("trust_region")):
+    for loss in TRUSTED:
         assert getattr(load("quickstart", [bound, f"{role}.loss={loss}"]), role).loss == loss
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, RefereeConfig
-from ssp.game.settings import SSP_RULES, proposals_can_be_checked
+from ssp.game.referee.settings import SSP_RULES, proposals_can_be_checked
 from ssp.selfplay.settings import load
 
 

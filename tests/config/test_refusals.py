@@ -58,7 +58,7 @@ REFUSED = {
         ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "solver.algorithm=grpo"),
     ],
     "how a role learns": [
-        ("solver.rehearsal.share=0.2", "solver.rehearsal.data or warmup.data"),
+        ("solver.rehearsal.share=0.2", "which warmup.data names"),
         (f"{KL} solver.kl.kind=k1", "solver.kl.kind=k1 has no gradient in expectation"),
         (f"{KL} solver.kl.kind=full solver.kl.place=reward", "set solver.kl.place=loss, or solver.kl"),
         ("proposer.algorithm=hrpo proposer.kl.coef=0.1 proposer.kl.place=reward", "set proposer.kl.place=loss, or"),

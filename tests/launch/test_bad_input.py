@@ -74,7 +74,7 @@ REHEARSED = {
     "torn": ("{", "is one JSON object"),
     "of another role": (
         {**TOLD, "role": "proposer", "fields": {"target": "x"}},
-        "solver.rehearsal.data holds traces of: solver",
+        "warmup.data holds traces of: solver",
     ),
     "of another protocol": ({**TOLD, "turns": ["<tool_call> search </tool_call>"]}, "the policy knows"),
     "of another layout": ({**TOLD, "turns": ["<question> none ? </question>"]}, "the last one hands in"),
@@ -88,14 +88,14 @@ def test_what_cannot_be_rehearsed_is_refused(capsys, home, tmp_path, case):
     file = tmp_path / "nowhere.jsonl"
     if row is not None:
         file.write_text((row if isinstance(row, str) else json.dumps(row)) + "\n")
-    assert said in refused(capsys, home, "solver.rehearsal.share=0.2", f"solver.rehearsal.data={file}")
+    assert said in refused(capsys, home, "solver.rehearsal.share=0.2", f"warmup.data={file}", "warmup.epochs=0")
 
 
 def test_traces_that_have_changed_are_not_gone_on_with(home, tmp_path):
     """Else other ones would be drawn than by the run that nobody interrupted."""
     file = tmp_path / "traces.jsonl"
     file.write_text(json.dumps(TOLD) + "\n")
-    settings = ["steps=2", MODEL, "solver.rehearsal.share=0.2", f"solver.rehearsal.data={file}"]
+    settings = ["steps=2", MODEL, "solver.rehearsal.share=0.2", f"warmup.data={file}", "warmup.epochs=0"]
     cursor = read_scene(load("quickstart", settings)).targets().state(0)
     read_scene(load("quickstart", settings)).targets().restore(cursor)
     file.write_text((json.dumps(TOLD) + "\n") * 2)

@@ -164,9 +164,9 @@ def test_bad_arguments_are_refused(arguments: list[str], corpus_file: Path) -> N
 
 
 def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
-    typed = ["--corpus", str(corpus_file), "--effort", "80", "--topk", "4"]
+    typed = ["--corpus", str(corpus_file), "--timeout", "80", "--topk", "4"]
     block = serve.configured(options(typed, "serve", "", serve.flags)).retriever
-    assert (block.effort, block.topk) == (80, 4)
+    assert (block.timeout, block.topk) == (80, 4)
     assert (block.shards, block.replicas) == (1, 1)
 
 

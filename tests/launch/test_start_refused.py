@@ -46,7 +46,7 @@ def test_a_ray_that_does_not_come_up_is_a_paragraph(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("package", "settings", "rule"),
     [
-        ("vllm", ["defaults.engine.kind=vllm"], "engine.kind=vllm needs vLLM"),
+        ("vllm", ["defaults.engine.kind=vllm"], "engine.kind=vllm needs the package vllm"),
         ("deepspeed", ["solver.learner.kind=deepspeed"], "solver.learner.kind=deepspeed needs DeepSpeed"),
         ("faiss", ["data.eval=[]", "eval.every=0"], "search by vectors needs faiss"),
     ],

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ssp.config.own import says
 from ssp.config.role import RoleConfig
 from ssp.learning import kl
 from ssp.learning.backends.ranks import SOLO, Ranks
@@ -74,7 +73,7 @@ def compare(kind):
     """The KL `kind` as `score` calls it."""
 
     def run(policy, reference, sampled, behaviour):
-        if says(kind, "distributions"):
+        if kind in kl.WHOLE:
             return kl.get(kind)(policy, reference, sampled, behaviour, 3)
         return kl.get(kind)(kl.at(policy, sampled), kl.at(reference, sampled))
 

@@ -30,7 +30,8 @@ def traces(make_episodes):
 @pytest.fixture
 def rehearsing(role):
     role.sampling.temperature = 0.7
-    role.rehearsal = RehearsalConfig(share=0.2, coef=COEF)
+    role.rehearsal = RehearsalConfig(share=0.2)
+    role.rehearsal.coef = COEF
     return role
 
 
@@ -182,6 +183,6 @@ def test_a_warm_start_rehearses_nothing(rehearsing):
 @pytest.mark.parametrize("config", ["ssp-qwen2.5-7b", "simulated"])
 def test_a_plan_counts_what_is_rehearsed(config):
     """By the share of the episodes: half of an update takes as long as the other half."""
-    again = ["solver.rehearsal.share=0.5", "solver.rehearsal.data=traces.jsonl"]
+    again = ["solver.rehearsal.share=0.5", "warmup.data=traces.jsonl"]
     plain, rehearsed = (role_costs(load(config, typed), "solver", Costs()).token for typed in ([], again))
     assert rehearsed == pytest.approx(2 * plain) and plain > 0

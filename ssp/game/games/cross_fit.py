@@ -11,8 +11,10 @@ from ssp.base.episode import Outcome
 from ssp.base.gamespec import ROW, Check, Choose, GameSpec, Grading, Pay, Payment, Play
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
-from ssp.game.games.pay import TOO_FEW, by_grade, question, target
+from ssp.game.games.pay import by_grade, question, target
 from ssp.game.rewards.difficulty import solved_once
+from ssp.game.rewards.proposer import win_rate
+from ssp.game.voids import enough
 
 FOLDS = ("solver_a", "solver_b")
 
@@ -36,16 +38,13 @@ def auditor(game: Game) -> str:
 
 def by_audit(cfg: Config, game: Game, episode: Brief) -> Payment:
     """What a question earns by how often the auditor answers it."""
-    if game.void_cause:
-        return Payment.void(game.void_cause)
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, 0.0)
     if not game.chosen:
         return Payment(Outcome.SCORED, spare=True)
     graded = [game.right(attempt) for attempt in game.others["audit"]]
     known = [right for right in graded if right is not None]
-    if 2 * len(known) < len(graded):
-        return Payment.void(TOO_FEW)
+    enough(win_rate(graded, len(graded)))
     return Payment(Outcome.SCORED, "", solved_once(sum(known), len(known)))
 
 

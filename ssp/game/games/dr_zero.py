@@ -26,8 +26,9 @@ from ssp.base.gamespec import (
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
 from ssp.game.games.forms import scored
-from ssp.game.games.pay import TOO_FEW, by_grade
+from ssp.game.games.pay import by_grade
 from ssp.game.rewards.difficulty import solved_once
+from ssp.game.voids import enough
 
 ASK = """Below stands a passage. Choose a short answer that stands in what you read, and write a \
 question that somebody can answer only by following {searches} facts, one after the other; search \
@@ -69,14 +70,11 @@ def by_form_and_difficulty(cfg: Config, game: Game, episode: Brief) -> Payment:
     """0.5 f + d(k), of the proposals that are learned from; d counts only where f > 0."""
     if is_candidate(cfg, game):
         return Payment(Outcome.SCORED, spare=True)
-    if game.void_cause:
-        return Payment.void(game.void_cause)
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, 0.0)
     if not game.chosen:
         return Payment(Outcome.SCORED, spare=True)
-    if game.win_rate is None:
-        return Payment.void(TOO_FEW)
+    enough(game.win_rate)
     graded = [game.right(attempt) for attempt in game.attempts]
     known = [right for right in graded if right is not None]
     hard = solved_once(sum(known), len(known))

@@ -1,4 +1,5 @@
-"""What games share: how prompts are filled, and what an episode earned."""
+"""What games share: how prompts are filled, and what an episode earned. Nobody pays a void one
+(`ssp.game.voids`)."""
 
 from collections.abc import Mapping
 
@@ -7,9 +8,7 @@ from ssp.base.gamespec import Payment
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as difficulty
-
-TOO_FEW = "too_few_attempts"
-"""Cause of a void question: fewer than half of its attempts were scored."""
+from ssp.game.voids import enough
 
 
 def target(game: Game, number: int) -> Mapping[str, str]:
@@ -24,15 +23,10 @@ def question(game: Game, number: int) -> Mapping[str, str]:
 
 def by_grade(cfg: Config, game: Game, episode: Brief) -> Payment:
     """What the judge's grade says; `invalid_reward` for an attempt that handed in nothing."""
-    if episode.outcome is Outcome.VOID:
-        return Payment.void(episode.cause)
-    grade = game.grades[episode.id]
-    if grade.right is None:
-        return Payment.void(grade.void_cause)
     if episode.final is None:
         penalty = cfg.block(episode.role).invalid_reward
         return Payment(Outcome.REJECTED, episode.stopped, penalty)
-    return Payment(Outcome.SCORED, "", grade.reward)
+    return Payment(Outcome.SCORED, "", game.grades[episode.id].reward)
 
 
 def facts(game: Game, episode: Brief) -> dict[str, object]:
@@ -55,14 +49,11 @@ def by_win_rate(cfg: Config, game: Game, episode: Brief) -> Payment:
     guide's score. A question that was not tried is spare; so is an invalid one that another target
     replaced (SSP's `resample`)."""
     block = cfg.block(episode.role)
-    if game.void_cause:
-        return Payment.void(game.void_cause)
     if not game.valid:
         spare = cfg.game.batch == "resample"
         return Payment(Outcome.REJECTED, game.rule, block.invalid_reward, spare)
     if not game.chosen:
         return Payment(Outcome.SCORED, spare=True)
-    if game.win_rate is None:
-        return Payment.void(TOO_FEW)
-    earned = difficulty.reward(block.reward, game.win_rate, block, facts(game, episode))
+    rate = enough(game.win_rate)
+    earned = difficulty.reward(block.reward, rate, block, facts(game, episode))
     return Payment(Outcome.SCORED, "", game.guide * earned)

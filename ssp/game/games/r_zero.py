@@ -27,9 +27,10 @@ from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
 from ssp.game.games.forms import question_alone
 from ssp.game.games.majority import agree
-from ssp.game.games.pay import TOO_FEW, by_grade, question
+from ssp.game.games.pay import by_grade, question
 from ssp.game.games.similar import shares
 from ssp.game.rewards.difficulty import uncertainty
+from ssp.game.voids import enough
 
 ASK = "Write one question of your own that is hard, and that has one short answer."
 RECALL = "Answer this question from what you know. {question}"
@@ -52,16 +53,13 @@ def alike(cfg: Config, games: Sequence[Game]) -> Mapping[str, float]:
 
 def by_uncertainty(cfg: Config, game: Game, episode: Brief) -> Payment:
     """1 - 2 |s - 1/2|, less the share of its cluster; -1 less that share where it is malformed."""
-    if game.void_cause:
-        return Payment.void(game.void_cause)
     share = game.rates["alike"]
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, -1.0 - share)
     if not game.chosen:
         return Payment(Outcome.SCORED, spare=True)
-    if game.win_rate is None:
-        return Payment.void(TOO_FEW)
-    return Payment(Outcome.SCORED, "", uncertainty(game.win_rate) - share)
+    rate = enough(game.win_rate)
+    return Payment(Outcome.SCORED, "", uncertainty(rate) - share)
 
 
 def at_the_edge(cfg: Config, game: Game, episode: Brief) -> Payment:

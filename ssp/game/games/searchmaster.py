@@ -10,7 +10,8 @@ from ssp.base.episode import Outcome
 from ssp.base.gamespec import ROW, Check, Choose, GameSpec, Grading, Pay, Payment, Play, Rate
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
-from ssp.game.games.pay import TOO_FEW, by_grade, question, target
+from ssp.game import voids
+from ssp.game.games.pay import by_grade, question, target
 from ssp.game.rewards.difficulty import LEAST, depth, opening_penalty
 from ssp.game.rewards.proposer import win_rate
 
@@ -32,7 +33,7 @@ def best_of_seed(cfg: Config, games: Sequence[Game]) -> Mapping[str, float]:
     for game in games:
         if game.proposal is None:
             continue
-        paid = by_depth_alone(cfg, game, game.proposal)
+        paid = voids.paid(cfg, by_depth_alone, game, game.proposal)
         seed = game.number // cfg.game.proposals
         if paid.reward is not None:
             best[seed] = max(best.get(seed, LEAST), paid.reward)
@@ -41,8 +42,6 @@ def best_of_seed(cfg: Config, games: Sequence[Game]) -> Mapping[str, float]:
 
 def by_depth_alone(cfg: Config, game: Game, episode: Brief) -> Payment:
     """What a question earns, whatever the others about its target do."""
-    if game.void_cause:
-        return Payment.void(game.void_cause)
     if episode.final is None:
         return Payment(Outcome.REJECTED, episode.stopped, 0.0)
     searches = episode.searches - episode.opens
@@ -53,8 +52,7 @@ def by_depth_alone(cfg: Config, game: Game, episode: Brief) -> Payment:
     if not game.chosen:
         return Payment(Outcome.SCORED, spare=True)
     graded = [game.right(attempt) for attempt in game.attempts]
-    if win_rate(graded, len(graded)) is None:
-        return Payment.void(TOO_FEW)
+    voids.enough(win_rate(graded, len(graded)))
     known = [attempt for attempt in game.attempts if game.right(attempt) is not None]
     right = [attempt for attempt in known if game.right(attempt)]
     fewest = min((attempt.searches - attempt.opens for attempt in right), default=0)

@@ -21,8 +21,9 @@ from ssp.base.gamespec import (
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
 from ssp.game.games.forms import with_answer
-from ssp.game.games.pay import TOO_FEW, by_grade, question
+from ssp.game.games.pay import by_grade, question
 from ssp.game.rewards.difficulty import variance
+from ssp.game.voids import enough
 
 ASK = """Below stands a document that the reader of your question will not see. Write a question \
 about it that has one short answer, then a line "answer:" and that answer.
@@ -40,15 +41,12 @@ def document(game: Game, number: int) -> Mapping[str, str]:
 
 def by_variance(cfg: Config, game: Game, episode: Brief) -> Payment:
     """What a document's question earns."""
-    if game.void_cause:
-        return Payment.void(game.void_cause)
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, INVALID)
     if not game.chosen:
         return Payment(Outcome.SCORED, spare=True)
-    if game.win_rate is None:
-        return Payment.void(TOO_FEW)
-    return Payment(Outcome.SCORED, "", variance(game.win_rate))
+    rate = enough(game.win_rate)
+    return Payment(Outcome.SCORED, "", variance(rate))
 
 
 GAME = GameSpec(

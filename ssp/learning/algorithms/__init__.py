@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
     from ssp.learning.batch import Batch
 
-_ALGORITHMS: dict[str, type[Algorithm]] = {}
+ALGORITHMS: dict[str, type[Algorithm]] = {}
+"""By name, as `algorithm` has it."""
 for _kind in vars(estimators).values():
     if isinstance(_kind, type) and issubclass(_kind, Algorithm) and _kind.name:
-        _ALGORITHMS[_kind.name] = _kind
+        ALGORITHMS[_kind.name] = _kind
 
 
 def names() -> tuple[str, ...]:
     """Known names, sorted."""
-    return tuple(sorted(_ALGORITHMS))
+    return tuple(sorted(ALGORITHMS))
 
 
 def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
@@ -32,8 +33,8 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
     if own.is_own(name):
         return _own(name, gamma, lam)
     step = f"set algorithm to one of: {', '.join(names())}"
-    hold(name in _ALGORITHMS, "algorithm must be a known name", name, step)
-    return _ALGORITHMS[name](gamma, lam)
+    hold(name in ALGORITHMS, "algorithm must be a known name", name, step)
+    return ALGORITHMS[name](gamma, lam)
 
 
 def kind(name: str) -> type[Algorithm] | None:

@@ -9,10 +9,11 @@ from ssp.base.printable import printable
 from ssp.config import load as merging
 from ssp.config.crews import QUEUE_ITEMS, batch
 from ssp.config.rules import Rule
-from ssp.config.schema import Config, LeagueConfig
+from ssp.config.schema import Config
 from ssp.engines import settings as engines
 from ssp.game import declaration
 from ssp.game import settings as game
+from ssp.game.referee import settings as referee
 from ssp.learning import settings as learning
 from ssp.search import settings as search
 from ssp.selfplay.settings import placement
@@ -38,14 +39,10 @@ def warnings(cfg: Config) -> list[str]:
 
 
 def league_can_be_played(cfg: Config) -> None:
-    """A league is an extra, which says what it needs; without one its settings do nothing."""
+    """A league is an extra, which says what it needs."""
     match = f"league.match={cfg.league.match}"
     if cfg.league.match != "self":
         extra("league", match, "settings").check(cfg)
-        return
-    every = cfg.league.every
-    rule = "league.every counts only with league.match=mix or prioritised"
-    hold(every == LeagueConfig.every, rule, f"{every} with {match}", "set league.match=mix")
 
 
 def batch_fits_queue(cfg: Config) -> None:
@@ -92,7 +89,7 @@ RULES: tuple[Rule, ...] = (
     league_can_be_played,
     game.actions_are_sampled,
     game.temperatures_are_usable,
-    game.proposals_can_be_checked,
+    referee.proposals_can_be_checked,
     game.stages_follow_each_other,
     game.turn_fits_episode,
     game.episode_fits_its_parts,

@@ -2,6 +2,7 @@
 
 from ssp.base.errors import hold
 from ssp.config.crews import bound, players
+from ssp.config.engines import kinds
 from ssp.config.nodes import parse
 from ssp.config.rules import each_role
 from ssp.config.schema import Config
@@ -27,10 +28,12 @@ def shares_fit_the_layout(cfg: Config) -> None:
             "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own;"
             " parts of one are for engine.kind=torch with learner.kind=torch"
         )
-        blocks = [cfg.block(role) for role in cfg.roles]
-        torch = all(block.engine.kind == block.learner.kind == "torch" for block in blocks)
+        parts = True
+        for role in cfg.roles:
+            block = cfg.block(role)
+            parts &= block.engine.traits.model == "needed" and block.learner.kind == "torch"
         whole = {engines, learners} <= {0.0, 1.0}
-        hold(torch or whole, rule, value, "set them to 1, or placement.layout=colocate")
+        hold(parts or whole, rule, value, "set them to 1, or placement.layout=colocate")
     elif place.layout == "colocate":
         rule = (
             "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1,"
@@ -48,11 +51,14 @@ def shares_fit_the_layout(cfg: Config) -> None:
 @each_role
 def turns_are_synchronous(cfg: Config, role: str) -> None:
     """Only vLLM can sleep while its learner works, and nothing is played meanwhile."""
-    place, kind, most = cfg.placement, cfg.block(role).engine.kind, bound(cfg, role)
+    place, engine, most = cfg.placement, cfg.block(role).engine, bound(cfg, role)
     if place.layout == "separate" or place.engine_gpus == 1:
         return
-    rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
-    hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
+    kind = kinds("sleeps")
+    rule = f"{role}.engine.kind is {kind} for placement.layout={place.layout}"
+    rule += ": engines sleep and wake"
+    step = f"set defaults.engine.kind={kind}, or layout=separate"
+    hold(engine.traits.sleeps, rule, engine.kind, step)
     rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
     hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
 
@@ -70,8 +76,10 @@ def one_base_serves_both(cfg: Config) -> None:
         value = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
         step = f"set {role}.policy=own {role}.learner.lora.rank=32"
         hold(block.policy == "own" and rank > 0, base, value, step)
-        kind, rule = block.engine.kind, f"{base}: {role}.engine.kind is vllm"
-        hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm")
+        fitting = kinds("adapters")
+        rule = f"{base}: {role}.engine.kind is {fitting}"
+        step = f"set defaults.engine.kind={fitting}"
+        hold(block.engine.traits.adapters, rule, block.engine.kind, step)
         most = LORA_RANKS[-1]
         rule = f"{base}, of rank {most} at most"
         hold(rank <= most, rule, value, f"set {role}.learner.lora.rank={most}")

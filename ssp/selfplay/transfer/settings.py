@@ -2,6 +2,7 @@
 
 from ssp.base.errors import hold
 from ssp.config.crews import bound
+from ssp.config.engines import kinds
 from ssp.config.schema import Config
 
 
@@ -16,10 +17,10 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
     rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
     hold(learn, rule, "there is none", f"set schedule.preset=one-step-off, {out}")
     for role in stale:
-        kind = cfg.block(role).engine.kind
-        rule = f"schedule.in_flight needs {role}.engine.kind=torch or vllm"
+        engine = cfg.block(role).engine
+        rule = f"schedule.in_flight needs {role}.engine.kind={kinds('live')}"
         step = f"set {role}.engine.kind=torch, {out}"
-        hold(kind in ("vllm", "simulated", "torch"), rule, f"engine.kind={kind}", step)
+        hold(engine.traits.live, rule, f"engine.kind={engine.kind}", step)
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:

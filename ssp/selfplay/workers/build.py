@@ -15,16 +15,14 @@ from ssp import engines
 from ssp.base import cache, models
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.extras import extra
-from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
+from ssp.base.services import is_loopback
 from ssp.config import own
 from ssp.config.crews import apart, warmed
-from ssp.config.role import ACTED, RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.config.rules import refused
 from ssp.config.schema import Config
 from ssp.engines import Engine
-from ssp.engines.endpoint import EndpointEngine
 from ssp.engines.folder import ModelFolder
-from ssp.engines.vllm import setup
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play
 from ssp.game.judge import AnswerJudge
@@ -73,17 +71,14 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) ->
     files that are not as they were written. `sleeps`: it takes turns with a learner on the same
     GPUs."""
     chosen = cfg_role.engine
-    if chosen.kind == "endpoint":
-        url, _, model = chosen.url.removeprefix(SEALED).partition("#")
-        return EndpointEngine(url, model, key_from(ENGINE_KEY, chosen.url))
-    return engines.create(chosen, _sound(model_dir), sleeps)
+    folder = _sound(model_dir) if chosen.traits.model else model_dir
+    return engines.create(chosen, folder, sleeps)
 
 
 def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
-    """The engine of a role that a script plays (engine.kind=scripted or simulated); None for other
-    kinds."""
+    """The engine of a role that a script plays; None for other kinds."""
     chosen = cfg.block(role).engine
-    return engines.acted(chosen, Actor(cfg, role, renderer)) if chosen.kind in ACTED else None
+    return engines.acted(chosen, Actor(cfg, role, renderer)) if chosen.traits.acted else None
 
 
 def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str, Engine]:
@@ -96,8 +91,8 @@ def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str,
 
 def check_engines(cfg: Config) -> None:
     """InputError when the software that an engine needs is not installed."""
-    if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, cfg.spec.answerer}):
-        setup.require()
+    for role in {*cfg.roles, cfg.spec.answerer}:
+        engines.require(cfg.block(role).engine)
 
 
 def check_learners(cfg: Config, roles: Iterable[str]) -> None:
@@ -123,7 +118,7 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     one. Makes the tiny policy where none is cached. InputError for a folder of another protocol,
     and for an embedded policy that is not as it was shipped."""
     block = cfg.block(role)
-    if run is not None and cfg.warmup.data and role in warmed(cfg):
+    if run is not None and cfg.warmup.warms and role in warmed(cfg):
         folder = run.start
         if role == cfg.spec.asker and run.proposer_start.exists():
             folder = run.proposer_start
@@ -158,7 +153,7 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
 
     `in_run`: there the solver's model may also be the verifier."""
     block = cfg.block(role)
-    if block.engine.kind in (*ACTED, "endpoint"):  # which compute with another model, or with none
+    if not block.engine.traits.model:  # which computes with another model, or with none
         return
     model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
     played, context = block.limits.longest, model.context
@@ -195,10 +190,11 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     spoken = renderer(cfg, role, folder)
     for prompt in cfg.spec.prompts_of(role):
         spoken.stops(prompt)
+    traits = block.engine.traits
     # which takes gigabytes and a GPU: the actors say whether it loads
-    if block.engine.kind == "vllm":
+    if traits.model == "share":
         _sound(folder)
-    elif block.engine.kind not in ACTED:  # of which nothing but the words is used
+    elif not traits.acted:  # of which nothing but the words is used
         engine(block, folder)
 
 

@@ -19,7 +19,7 @@ def place(cfg: Config, role: str) -> Path:
     """The file or the run's folder that `role` rehearses from. A world's file is made where it is
     not there yet."""
     data = cfg.block(role).rehearsal.data
-    return models.resolve(files.resolve(data, "traces"), f"{role}.rehearsal.data").absolute()
+    return models.resolve(files.resolve(data, "traces"), traces.KEY).absolute()
 
 
 def rehearses(cfg: Config, role: str) -> bool:
@@ -37,11 +37,11 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
     not have ended with a final answer (as of another protocol), or one in words that the policy
     does not know."""
     block = cfg.block(role)
-    key = f"{role}.rehearsal.data"
+    key = traces.KEY
     data = place(cfg, role)
     renderer = build.renderer(cfg, role, folder)
     prompts = [prompt for prompt in cfg.spec.prompts_of(role) if prompt in ROLES]
-    rule = f"{key} is for a role with the prompt {' or '.join(ROLES)}"
+    rule = f"a rehearsal is for a role with the prompt {' or '.join(ROLES)}"
     hold(prompts, rule, role, f"set {role}.rehearsal.share=0")
     if data.is_dir():
         episodes = traces.of_run(data, dict.fromkeys(prompts, renderer), key)
@@ -66,7 +66,7 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
                 logs += [_log(episode, role) for episode in played]
     except InputError as error:
         raise InputError(error.rule, f"{data}, {error.found}", error.next_step) from error
-    rule = f"{key} holds traces of: {', '.join(prompts)}"
+    rule = f"{key} holds traces of: {', '.join(prompts)}, for {role}.rehearsal"
     hold(logs, rule, f"only of: {traces.kinds(there)}", "give another file")
     return logs
 

@@ -20,7 +20,8 @@ from ssp.game.judge import same
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.manifest import read_record
 from ssp.record.reader import read_metrics
-from ssp.record.runfolder import MAY_CHANGE, RunFolder
+from ssp.record.resumed import MAY_CHANGE
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import METRIC
 from ssp.selfplay.versions import ANCHORS
 from ssp.views.replay.record import Records

@@ -11,7 +11,7 @@ from ssp.base.episode import GIVEN, GREEDY, REPLAYED, Grade, Outcome
 from ssp.base.gamespec import Check, Grading, Rate
 from ssp.base.played import Brief, Game, Subject
 from ssp.config.schema import Config
-from ssp.game import protocols
+from ssp.game import protocols, voids
 from ssp.game.judge import same
 from ssp.game.rewards.score import score
 from ssp.record.ledger.rows import EpisodeRow, GameRow
@@ -120,7 +120,7 @@ class _Rebuilt:
     def _add(self, game: Game, entry: EpisodeRow) -> None:
         """Add an episode to its game, and what the game's own checks say of a proposal."""
         episode = self._reader.episode(entry)
-        brief = Brief.of(episode, entry["file"] or "", entry["row"] or 0)
+        brief = voids.marked(self._cfg, Brief.of(episode, entry["file"] or "", entry["row"] or 0))
         if entry["kind"] == self._spec.answers:
             game.attempts.append(brief)
         elif entry["kind"] == GREEDY:

@@ -69,7 +69,7 @@ def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, matc
 def test_a_simulated_league_plays_more_and_trains_less() -> None:
     """As the coordinator has it: every other target is asked by a past proposer, and the rest is tried twice."""
     both = ["proposer.batch=16", "solver.batch=16", "schedule.preset=", "schedule.in_flight=false"]
-    leagues = (["league.match=self"], ["league.match=prioritised", "league.every=1"])
+    leagues = (["league.match=self"], ["league.match=prioritised", "save.every=1"])
     split = Split({role: 1 for role in ROLES}, {role: 1 for role in ROLES}, 4, 1)
     alone, past = (simulate(load("simulated", [*both, *typed]), split, Costs()) for typed in leagues)
     assert past.step > alone.step

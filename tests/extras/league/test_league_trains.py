@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.nightly]  # in CI: test_league_rounds
 
 
 def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
-    settings = ["league.match=mix", "league.every=1", "steps=5", "save.every=2"]
+    settings = ["league.match=mix", "steps=5", "save.every=1"]
     with run(tmp_path / "duel", *settings, "ray.dashboard=-1") as made:
         made.ends_well()
         ledger_is_sound(made)
