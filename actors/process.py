@@ -13,6 +13,7 @@ import ray
 
 from actors import keeper
 from ssp.base import devices
+from ssp.base.imports import uncollected
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines import orders
@@ -74,7 +75,8 @@ class Calm(Alive):
         devices.frugal()
         self._threads = self.share(*args)
         threads.use(self._threads)
-        super().__init__(*args)
+        with uncollected():
+            super().__init__(*args)
 
 
 class Guarded(Calm):

@@ -71,7 +71,9 @@ class RayNode:
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
-        command += ["--disable-usage-stats", f"--temp-dir={self.folder}", *options]
+        # Workers' output stays in their logs (`actors.cluster`), so nobody reads what it would send.
+        command += ["--include-log-monitor=false", "--disable-usage-stats"]
+        command += [f"--temp-dir={self.folder}", *options]
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C is for us, and Ray ends after the run.
             self._process = subprocess.Popen(

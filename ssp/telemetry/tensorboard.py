@@ -1,11 +1,12 @@
 """TensorBoard's files, written at once: a writer that cannot write says so."""
 
 import importlib
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ssp.base.imports import without
 
 EVERY = 10.0
 """Seconds after which figures reach the disk."""
@@ -54,12 +55,5 @@ class TensorBoard:
 def _library(module: str) -> Any:
     """A part of tensorboardX, without torch, which it takes along where it can: 130 MB that nothing
     else here needs."""
-    modules: dict[str, Any] = sys.modules
-    hidden = "torch" not in modules
-    if hidden:
-        modules["torch"] = None  # makes its import fail, for which tensorboardX is prepared
-    try:
+    with without("torch"):
         return importlib.import_module(f"tensorboardX.{module}")
-    finally:
-        if hidden:
-            del modules["torch"]

@@ -174,7 +174,9 @@ def test_own_files_reach_the_workers(newcomer: Path) -> None:
             (newcomer / file).write_text(text, encoding="utf-8")
     code = ["solver.reward=my_reward.py:brief", "solver.algorithm=my_algorithm.py:Median"]
     code.append("solver.loss=my_algorithm.py:smooth")
-    started = Run(newcomer / "own-ray", "protocol=my-protocol.yaml", *code, recipe="search-r1-qwen2.5-3b-grpo")
+    started = Run(
+        newcomer / "own-ray", "protocol=my-protocol.yaml", *code, "ray.dashboard=-1", recipe="search-r1-qwen2.5-3b-grpo"
+    )
     started.ends_well()
     state = json.loads((started.folder / "checkpoints" / "state.json").read_text())
     record = json.loads((started.folder / state["folders"]["solver"] / "ssp.json").read_text())

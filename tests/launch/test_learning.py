@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainruns import ledger_is_sound, run
+from trainruns import Cluster, ledger_is_sound, run
 
 pytestmark = pytest.mark.ray
 
@@ -14,15 +14,14 @@ DEFAULT_SIZES = [
     "solver.batch=48",
     "game.attempts=6",
     "eval.final_questions_per_hop=128",
-    "ray.dashboard=-1",
 ]
 
 
-def test_both_sides_learn_within_fifteen_steps(tmp_path: Path) -> None:
+def test_both_sides_learn_within_fifteen_steps(ray_cluster: Cluster, tmp_path: Path) -> None:
     """The solver gains at least 10 points in a world that it never searched in training, the proposer's questions grow
     by 0.3 hops, next to no question is junk, and without search nothing can be answered.
     """
-    with run(tmp_path / "duel", "steps=15", "seed=0", *DEFAULT_SIZES) as made:
+    with run(tmp_path / "duel", "steps=15", "seed=0", *DEFAULT_SIZES, env=ray_cluster.env) as made:
         made.ends_well()
         first, last = made.rows("eval")[0], made.rows("eval")[-1]
         games = made.rows("game")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import inprocess
@@ -74,6 +75,16 @@ def _listeners(mark: str) -> list[tuple[str, int]]:
     return found
 
 
+def _mapped(mark: str, title: str) -> list[str]:
+    """The mapped files of each process with `mark` whose title begins so."""
+    maps = []
+    for pid in marked(mark):
+        with suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/cmdline").read_text().startswith(title):
+                maps.append(Path(f"/proc/{pid}/maps").read_text())
+    return maps
+
+
 def test_a_run_leaves_the_whole_run_folder(whole):
     made, said = whole
     files = "config.yaml metrics.jsonl ledger.db episodes tensorboard timeline.json checkpoints report.html"
@@ -135,6 +146,8 @@ def test_a_killed_run_continues_trains_nothing_twice_and_ends_saved_by_ctrl_c(ra
     loopback = {"0100007F", "0" * 24 + "01000000", "0000000000000000FFFF00000100007F"}
     with run(folder, *ONE_MODEL, LONG, "save.every=1", "resume=auto") as made:
         made.until("a step more than was lost", lambda: made.saved() >= state + 3)
+        [mapped] = _mapped(made.mark, "ray::LearnerActor")
+        assert "/torch/" in mapped and "/scipy/" not in mapped  # which the model library would take along
         listeners = _listeners(made.mark)
         assert listeners and {address for address, _ in listeners} <= loopback
         os.killpg(made.process.pid, signal.SIGINT)  # the terminal's Ctrl-C reaches every process of the group

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+import inprocess
 import pytest
-from trainruns import LONG, SMALL, Run, free_port, ledger_is_sound, marked, run, until
+from trainruns import FEW, LONG, SMALL, Run, free_port, ledger_is_sound, marked, run, until
 
 from launch import doctor
+from ssp.base.episode import ROLES
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -51,7 +54,8 @@ class Network:
     def node(self, rank: int, folder: Path, *settings: str, config: str = "") -> AbstractContextManager[Run]:
         """`launch.cluster` in the namespace of that rank. `config`: another one than the small quickstart."""
         env = {**self.env, "RANK": str(rank)}
-        inside = ["taskset", "-c", "0", "ip", "netns", "exec", self.names[rank]]
+        core = str(rank % (os.cpu_count() or 1))
+        inside = ["taskset", "-c", core, "ip", "netns", "exec", self.names[rank]]
         return run(folder, *SPREAD, *settings, config=config, env=env, module="launch.cluster", within=inside)
 
     def listeners(self, rank: int) -> dict[int, set[str]]:
@@ -108,15 +112,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     made.end()
 
 
-def _digest(made: Run, capsys: pytest.CaptureFixture[str]) -> str:
-    assert doctor.main(["--ledger", str(made.folder / "ledger.db"), "--digest"]) == 0
+def _digest(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert doctor.main(["--ledger", str(folder / "ledger.db"), "--digest"]) == 0
     return capsys.readouterr().out.splitlines()[-1]
-
-
-def _losses(made: Run) -> list[tuple[int, str, float, float]]:
-    return [
-        (row["step"], role, row["loss"], row["grad_norm"]) for role in ("proposer", "solver") for row in made.rows(role)
-    ]
 
 
 def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
@@ -126,10 +124,7 @@ def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
 @pytest.mark.covers("RS-10", "SR-12")
 def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The other rank starts first, and ends with the head."""
-    alone = {"NNODES": "1", "MASTER_PORT": str(free_port(2))}
-    with run(tmp_path / "one", "placement.solvers=2", "steps=2", env=alone, module="launch.cluster") as one:
-        one.ends_well()
-        until("no process of the run is left", lambda: not marked(one.mark), 60.0)
+    one = inprocess.play(load("quickstart", [*SMALL, *SPREAD, "steps=2", f"run.dir={tmp_path / 'one'}"]), "quickstart")
     with network.node(1, tmp_path / "two", "steps=2") as worker:
         worker.until("it waits for the head", _says(worker, f"waiting for the head at {HEAD}:6379"))
         with network.node(0, tmp_path / "two", "steps=2") as two:
@@ -138,9 +133,23 @@ def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys:
             assert worker.wait() == 0, worker.text()
             until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     assert "the run has ended (exit code 0 on rank 0)" in worker.text()
-    assert _losses(two) == _losses(one) and len(_losses(one)) == 4
-    assert _digest(two, capsys) == _digest(one, capsys)
+    for role in ROLES:
+        ours, theirs = (
+            [(row["loss"], row["grad_norm"]) for row in rows] for rows in (two.rows(role), one.figures(role))
+        )
+        assert ours == theirs and len(ours) == 2
+    assert _digest(two.folder, capsys) == _digest(one.folder.path, capsys)
     ledger_is_sound(two)
+
+
+def test_one_node_alone_plays_and_leaves_nothing(tmp_path: Path) -> None:
+    """What it plays is what is played elsewhere; no engine here has a model, so that it starts soon."""
+    alone = {"NNODES": "1", "MASTER_PORT": str(free_port(2))}
+    with run(tmp_path / "one", "steps=2", *FEW, env=alone, config="simulated", module="launch.cluster") as one:
+        one.ends_well()
+        until("no process of the run is left", lambda: not marked(one.mark), 60.0)
+    assert one.steps() == 2
+    ledger_is_sound(one)
 
 
 @pytest.mark.nightly

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
+from ssp.base.imports import without
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
     from ssp.learning.batch import Batch
 
 
+NEEDLESS = ("scipy", "sklearn")
+"""What the model library would take along, for detectors in pictures and for metrics of drafts."""
+
+
 class Learner(Publisher):
     """Trains the policy of `role`, and of the roles that share it. The KL reference is the start
     model `model_dir`. `ranks`: the other ranks that make every call that computes, None for none."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
-        from ssp.learning import learner  # costs what players start without
+        with without(*NEEDLESS):
+            from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
         from ssp.learning.rehearsal import Rehearsal
 

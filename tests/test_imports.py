@@ -1,0 +1,35 @@
+"""Imports that cost less: packages that are hidden for a while, and a collector that waits."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+
+import pytest
+
+from ssp.base.imports import uncollected, without
+
+
+def test_a_hidden_package_fails_to_import_and_comes_back() -> None:
+    """One that is imported already stays."""
+    sys.modules.pop("wave", None)
+    with pytest.raises(RuntimeError, match="of the block"), without("wave", "sys"):
+        assert importlib.util.find_spec("wave") is None and importlib.import_module("sys") is sys
+        with pytest.raises(ImportError):
+            importlib.import_module("wave")
+        raise RuntimeError("of the block")
+    assert importlib.import_module("wave").__name__ == "wave"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_waits_and_is_then_as_it_was(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(RuntimeError), uncollected():
+            assert not gc.isenabled()
+            raise RuntimeError("of the block")
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
