@@ -1,4 +1,7 @@
-"""The sizes of a decoder of the Llama family, and the counts that follow from them."""
+"""The table of model families that are known here, a decoder's sizes, and the counts that follow.
+
+Everything else asks this table: the embedded engine, packing, GGUF files and the memory plan. What
+a family computes in its own way stands in `ssp/engines/decoder.py` and `ssp/learning/packing.py`."""
 
 from __future__ import annotations
 
@@ -7,17 +10,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-"""Families whose parameters `Shape.tensors` names, by `model_type` of their configuration."""
-_CONTEXTS = {"llama": 2048, "qwen2": 32768, "qwen3": 32768}
-"""Tokens of a family's context where a configuration does not say, as transformers has it."""
+
+@dataclass(frozen=True)
+class ModelFamily:
+    """What sets a family apart from Llama. `name`: as its makers write it. `context`: tokens, where
+    a configuration does not say. `head_dim`: likewise (0: the hidden size, shared by the heads).
+    `bias`: queries, keys and values always have one. `qk_norm`: as in `Shape`."""
+
+    name: str
+    context: int
+    head_dim: int = 0
+    bias: bool = False
+    qk_norm: bool = False
+
+
+FAMILIES = {
+    "llama": ModelFamily("Llama", context=2048),
+    "qwen2": ModelFamily("Qwen2", context=32768, bias=True),
+    "qwen3": ModelFamily("Qwen3", context=32768, head_dim=128, qk_norm=True),
+}
+"""The families, by `model_type` of their configuration."""
+NAMES = ", ".join(family.name for family in FAMILIES.values())
+"""As a message names them."""
 
 
 def context(config: Mapping[str, Any]) -> int:
     """Tokens that a model was made for, by its `config.json`; 0: it does not say."""
     own = config.get("max_position_embeddings", config.get("n_positions"))
     if not isinstance(own, int):
-        return _CONTEXTS.get(str(config.get("model_type")), 0)
+        family = FAMILIES.get(str(config.get("model_type")))
+        return 0 if family is None else family.context
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     if not isinstance(rope, dict):
         return own
@@ -46,10 +68,11 @@ class Shape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
-        """From a Hugging Face `config.json`. KeyError where it lacks a size."""
-        family = config.get("model_type")
+        """From a Hugging Face `config.json`. KeyError where it lacks a size, or is of a family that
+        is not known."""
+        family = FAMILIES[config["model_type"]]
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
+        head_dim = config.get("head_dim") or family.head_dim or hidden // heads
         return Shape(
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
@@ -59,8 +82,8 @@ class Shape:
             mlp=int(config["intermediate_size"]),
             vocab=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
-            bias=family == "qwen2" or bool(config.get("attention_bias", False)),
-            qk_norm=family == "qwen3",
+            bias=family.bias or bool(config.get("attention_bias", False)),
+            qk_norm=family.qk_norm,
         )
 
     @classmethod

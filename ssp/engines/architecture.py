@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InputError, hold
-from ssp.base.shape import FAMILIES, Shape, context
+from ssp.base.shape import FAMILIES, NAMES, ModelFamily, Shape, context
 
 CPU = torch.device("cpu")
 _SIZES = (
@@ -23,7 +23,7 @@ _SIZES = (
     "vocab_size",
 )
 _SAVE = "save the model again"
-_OTHER = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
+_OTHER = f"use a checkpoint of one of {NAMES}, or another engine.kind"
 
 
 @dataclass(frozen=True)
@@ -65,31 +65,33 @@ class Architecture(Shape):
         """Read an HF config, a mapping. InputError for anything that the engine does not
         compute."""
         kind = str(config.get("model_type"))
-        rule = f"the torch engine computes {', '.join(FAMILIES.values())} models"
+        rule = f"the torch engine computes {NAMES} models"
         hold(kind in FAMILIES, rule, f"model_type = {kind}", _OTHER)
-        _check(config, FAMILIES[kind])
+        family = FAMILIES[kind]
+        _check(config, family)
         return cls(
             **vars(Shape.of(config)),
             context=context(config),
             eps=_number(config, "rms_norm_eps", 1e-6),
-            rope=_rope(config, FAMILIES[kind]),
+            rope=_rope(config, family.name),
         )
 
 
-def _check(config: Mapping[str, Any], family: str) -> None:
+def _check(config: Mapping[str, Any], family: ModelFamily) -> None:
     """InputError for a variant of the family that this forward would compute wrongly."""
-    _check_fact(family, "hidden_act", config.get("hidden_act", "silu"), "silu")
+    name = family.name
+    _check_fact(name, "hidden_act", config.get("hidden_act", "silu"), "silu")
     sliding = bool(config.get("use_sliding_window", False))
-    _check_fact(family, "use_sliding_window", sliding, False)
+    _check_fact(name, "use_sliding_window", sliding, False)
     layers = config.get("layer_types") or ["full_attention"]
-    _check_fact(family, "layer_types", sorted(set(layers)), ["full_attention"])
-    _check_fact(family, "mlp_bias", bool(config.get("mlp_bias", False)), False)
-    _check_fact(family, "quantization_config", config.get("quantization_config"), None)
-    if family != "Qwen2":
-        _check_fact(family, "attention_bias", bool(config.get("attention_bias", False)), False)
-    for name in _SIZES:
-        if not isinstance(config.get(name), int):
-            raise InputError(f"a model's configuration gives {name}", config.get(name), _SAVE)
+    _check_fact(name, "layer_types", sorted(set(layers)), ["full_attention"])
+    _check_fact(name, "mlp_bias", bool(config.get("mlp_bias", False)), False)
+    _check_fact(name, "quantization_config", config.get("quantization_config"), None)
+    if not family.bias:
+        _check_fact(name, "attention_bias", bool(config.get("attention_bias", False)), False)
+    for size in _SIZES:
+        if not isinstance(config.get(size), int):
+            raise InputError(f"a model's configuration gives {size}", config.get(size), _SAVE)
 
 
 def _check_fact(family: str, name: str, value: object, supported: object) -> None:

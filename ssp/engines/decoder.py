@@ -1,5 +1,5 @@
-"""The decoder of three families for inference: weights packed for speed, one forward over a KV
-cache. Llama (llama3 rope scaling too), Qwen2 and Qwen3, with tied or own output matrix.
+"""The decoder of `ssp.base.shape.FAMILIES` for inference: weights packed for speed, one forward
+over a KV cache, with tied or own output matrix.
 
 Promises the same function as the stock model (to float32 rounding), on a CPU or a GPU: every tensor
 of a forward is made on the decoder's device. Rewrites, exact in real numbers: norm weights and

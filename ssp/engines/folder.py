@@ -167,10 +167,11 @@ class ModelFolder:
         """InputError for parameters that do not make the model of the configuration, where it is
         known here which these are."""
         config = self.config
-        family = str(config.get("model_type"))
-        more_biases = config.get("mlp_bias") or (family != "qwen2" and config.get("attention_bias"))
         model = Shape.known(config)
-        if family not in FAMILIES or more_biases or model is None:
+        if model is None:
+            return
+        always_biased = FAMILIES[config["model_type"]].bias
+        if config.get("mlp_bias") or (config.get("attention_bias") and not always_biased):
             return
         table = model.tensors()
         for name, shape in table.items():

@@ -15,7 +15,7 @@ from typing import Any
 from ssp.base import cache
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
-from ssp.base.shape import FAMILIES
+from ssp.base.shape import FAMILIES, NAMES
 from ssp.engines.architecture import Architecture
 from ssp.record.manifest import read_record, seal, sound
 
@@ -76,7 +76,7 @@ def _check(path: Path) -> Any:
         facts = {key: field.contents() for key, field in single.items()}
 
     family = facts.get("general.architecture")
-    rule = f"a GGUF holds a model that the torch engine computes: {', '.join(FAMILIES.values())}"
+    rule = f"a GGUF holds a model that the torch engine computes: {NAMES}"
     hold(family in FAMILIES, rule, f"{path} holds the family {family}", _OTHER)
     # transformers drops all of these without a word, and makes up what is not said.
     scaled = "rope_freqs.weight" in names
@@ -85,9 +85,9 @@ def _check(path: Path) -> Any:
     rule = "positions of a GGUF are plain"
     hold(not scaled, rule, f"{path} scales them, which transformers does not read", _OTHER)
     biased = {name for name in names if name.endswith(".bias")}
-    if family == "qwen2":
+    if FAMILIES[family].bias:
         biased = {name for name in biased if name.split(".")[-2] not in _BIASED}
-    rule = "of a GGUF only qwen2's q, k and v have biases"
+    rule = "of a GGUF only q, k and v of a family with biases have biases"
     hold(not biased, rule, f"{path} has {min(biased, default='')}", _OTHER)
     for key in ("context_length", "attention.layer_norm_rms_epsilon"):
         hold(f"{family}.{key}" in facts, f"a GGUF says its {key}", f"{path} does not", _OTHER)

@@ -23,10 +23,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ssp.base.errors import InputError, InvariantError
+from ssp.base.shape import FAMILIES, NAMES
 from ssp.config.role import LearnerConfig
 
-FAMILIES = ("qwen2", "qwen3", "llama")
-"""Values of `model_type` whose layers the packed forward computes."""
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -99,8 +98,7 @@ def enable_packing(model: PreTrainedModel) -> None:
     traits = {name: getattr(config, name, False) for name in unfit}
     if config.model_type not in FAMILIES or any(traits.values()):
         rule = (
-            f"learner.packing needs a model of {', '.join(FAMILIES)} without attention dropout or"
-            " sliding windows"
+            f"learner.packing needs a model of {NAMES} without attention dropout or sliding windows"
         )
         value = {"model_type": config.model_type, **traits}
         raise InputError(rule, value, "set learner.packing=false")

@@ -13,6 +13,7 @@ from suite_models import STOP, VOCAB, after_switch, arrays, greedy, logprobs, ne
 from vllmfactory import needs_vllm
 
 from ssp.base.errors import Fault, InvariantError
+from ssp.base.shape import FAMILIES
 from ssp.config.role import EngineConfig
 from ssp.engines import Engine, Generation, Sampling, StopWords
 from ssp.engines.base import LiveEngine
@@ -116,7 +117,7 @@ class Progress:
 
 
 @pytest.mark.covers("SR-11")
-@pytest.mark.parametrize("model", ["llama-tied", "llama-own", "qwen2-tied", "qwen2-own", "qwen3-tied", "qwen3-own"])
+@pytest.mark.parametrize("model", [f"{family}-{head}" for family in FAMILIES for head in ("tied", "own")])
 @pytest.mark.parametrize("kind", EACH)
 def test_greedy_text_is_that_of_transformers(garage: Garage, kind: str, model: str) -> None:
     if kind == "vllm" and model.endswith("own"):

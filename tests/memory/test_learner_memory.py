@@ -16,12 +16,21 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from ssp.base.errors import InputError
-from ssp.base.shape import Shape
+from ssp.base.shape import Shape, context
 from ssp.capacity.memory import engine, learner
 from ssp.capacity.memory.needs import Need
+from ssp.capacity.memory.processes import notes
 from ssp.capacity.memory.shapes import PUBLIC, Model, find
 from ssp.config.role import LearnerConfig, LoraConfig, RehearsalConfig, RoleConfig, StageConfig
 from ssp.engines.torch_engine import TorchEngine
@@ -255,6 +264,20 @@ def test_a_folder_counts_its_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"readable config\.json"):
         find(str(tmp_path))
+
+
+@pytest.mark.parametrize("family", ["gemma2", "olmo2", "mistral"])
+def test_a_family_that_is_not_known_is_not_planned_as_a_llama(tmp_path: Path, family: str) -> None:
+    """Their sizes have the same names, and their layers have other norms, scales and windows."""
+    described = AutoConfig.for_model(family, **SMALL).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    cfg = load("quickstart", [f"defaults.model={tmp_path}"])
+    assert (find(str(tmp_path)).parameters, find(str(tmp_path)).shape) == (0, None)
+    assert "its memory comes on top" in " ".join(notes(cfg))
+    save_file({"model.norm.weight": np.zeros(7, np.float32)}, tmp_path / "model.safetensors")
+    assert (find(str(tmp_path)).parameters, find(str(tmp_path)).shape) == (7, None)
+    assert "its cache and activations come on top" in " ".join(notes(cfg))
+    assert context(described | {"max_position_embeddings": None}) == 0, "and its context is not guessed"
 
 
 def test_our_own_policy_is_the_packaged_one() -> None:

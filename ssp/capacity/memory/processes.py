@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ssp.base.shape import NAMES
 from ssp.capacity.memory import engine, learner, threads
 from ssp.capacity.memory.needs import MB, Need, Process, share
 from ssp.capacity.memory.shapes import find
@@ -92,8 +93,12 @@ def episodes(cfg: Config, role: str) -> int:
 
 def notes(cfg: Config) -> list[str]:
     """What is not known of models and corpora that are not here."""
-    models = [cfg.block(role).model for role in cfg.roles]
-    told = [find(model).note for model in dict.fromkeys(models + _encoded(cfg))]
+    policies = dict.fromkeys(cfg.block(role).model for role in cfg.roles)
+    told = [find(model).note for model in dict.fromkeys([*policies, *_encoded(cfg)])]
+    for model in map(find, policies):
+        if model.shape is None and model.parameters:
+            rest = "its cache and activations come on top"
+            told.append(f"{model.name} is none of {NAMES}, whose layers the plan knows: {rest}.")
     for path in corpora.paths(cfg):
         if not path.exists() and not is_world(str(path)):
             told.append(f"{path} is not here: what it takes, and an encoder, come on top.")

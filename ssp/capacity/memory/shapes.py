@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssp.base import models
-from ssp.base.shape import Shape
+from ssp.base.shape import NAMES, Shape
 from ssp.engines.folder import NARROW, ModelFolder
 from ssp.learning.coldstart import ARTEFACT
 
@@ -22,8 +22,8 @@ config.json."""
 
 @dataclass(frozen=True)
 class Model:
-    """A model's size. `shape` None: no such decoder; `note`: what is not known; `narrow`: files of
-    16-bit numbers."""
+    """A model's size. `shape` None: no decoder of a family that is known; `note`: what is not
+    known; `narrow`: files of 16-bit numbers."""
 
     name: str
     parameters: int
@@ -41,7 +41,10 @@ def find(name: str) -> Model:
     if not any(folder.glob("*.safetensors")):
         config = folder / models.CONFIG
         shape = Shape.known(models.read_json(config)) if config.is_file() else None
-        return Model(name, 0 if shape is None else shape.parameters, shape)
+        if shape is None:
+            note = f"{name} has no weights here, and is none of {NAMES}: its memory comes on top."
+            return Model(name, 0, None, note)
+        return Model(name, shape.parameters, shape)
     read = ModelFolder(folder)
     parameters = sum(map(math.prod, read.shapes.values()))
     narrow = any(place.kind in NARROW for place in read.places.values())
