@@ -34,12 +34,23 @@ function smoothed(points, width) {
   });
 }
 
-/** A card without a picture takes one line: its title, and why; cards that have one come first. Whether it is so. */
-function bare(card, none) {
-  card.root.classList.toggle("bare", none);
-  (card.svg || card.canvas).toggleAttribute("hidden", none);
-  card.note.hidden = none || !card.note.textContent;
+/** A card without a picture is hidden; `absent` says that it is, and why. Whether it is so. */
+function bare(card, none, why = "") {
+  card.root.hidden = none;
+  card.why = why;
   return none;
+}
+
+/** One line for the cards of a view that are hidden. */
+function absent(cards) {
+  const hidden = cards.filter(card => card.root.hidden).map(card => card.why ? `${card.title} (${card.why})` : card.title);
+  return hidden.length ? `Nothing on record: ${hidden.join("; ")}.` : "";
+}
+
+/** A line moved to the axis that is chosen. */
+function moved(one) {
+  const of = one.of || SSP, along = points => points.map(([step, ...values]) => [placed(step, of), ...values]);
+  return { ...one, points: along(one.points), band: one.band ? along(one.band) : one.band };
 }
 
 class Chart {
@@ -63,18 +74,23 @@ class Chart {
   }
 
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
-   *  each value behind the mean}; `dash` may be a pattern; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
+   *  each value behind the mean; of: the run, where it is another one}; `dash` may be a pattern; `marks`: {from, to, text} where an alarm lasted;
+   *  `range`: [low, high, text] of healthy values; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
    *  one that is not on record is 0; `xs`: places at which nothing may be on record. */
   draw(spec) {
     this.spec = { form: plain, unit: "step", xs: [], ...spec };
+    if (this.spec.unit === "step" && !spec.stack && SSP.axis !== "step") {
+      this.spec = { ...this.spec, unit: SSP.axis, xform: compact, xs: [], series: spec.series.map(moved),
+        marks: (spec.marks || []).map(mark => ({ ...mark, from: placed(mark.from, SSP), to: placed(mark.to, SSP) })) };
+    }
+    this.root.hidden = false; // a hidden card has no width
     const width = this.width = Math.max(200, this.root.clientWidth - 24), { series: all, stack } = this.spec;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     this.svg.replaceChildren();
     const shown = all.filter(one => one.points.length);
     this.xs = shown.length ? [...new Set([...this.spec.xs, ...shown.flatMap(one => one.points.map(point => point[0]))])].sort((one, other) => one - other) : [];
-    const none = bare(this, !this.xs.length);
-    this.legend.replaceChildren(none ? this.spec.empty || "nothing on record" : "");
-    if (none) return;
+    if (bare(this, !this.xs.length, this.spec.empty)) return;
+    this.legend.replaceChildren();
     const flat = stack ? this.tops(shown) : shown.flatMap(one => [...one.points.map(point => point[1]),
       ...(one.band || []).flatMap(point => point.slice(1))]);
     let low = Math.min(...(this.spec.y ? [this.spec.y[0]] : []), ...ends(flat)),
@@ -85,10 +101,11 @@ class Chart {
     const inner = { w: width - PAD.left - PAD.right, h: this.height - PAD.top - PAD.bottom };
     this.x = value => PAD.left + (lastX === firstX ? inner.w / 2 : (value - firstX) / (lastX - firstX) * inner.w);
     this.y = value => PAD.top + (high - value) / (high - low) * inner.h;
+    if (this.spec.range) this.healthy(...this.spec.range);
     this.axes(low, high, firstX, lastX, width);
     if (stack) this.stacked(shown, inner.w);
     else for (const one of shown) this.line(one, inner.w);
-    for (const { from, to } of this.spec.marks || []) this.mark(Math.max(from, firstX), Math.min(to, lastX));
+    (this.spec.marks || []).forEach(({ from, to, text }, at) => this.mark(Math.max(from, firstX), Math.min(to, lastX), text, at));
     for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
     this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
     this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
@@ -162,12 +179,18 @@ class Chart {
       s("text", { x: width - PAD.right, y: y < 24 ? y + 13 : y - 4, "text-anchor": "end" }, text));
   }
 
-  /** An alarm: its steps with a ground of their own, and the word where it began. */
-  mark(from, to) {
+  /** Between which values a figure is healthy: their ground. */
+  healthy(low, high, text) {
+    this.svg.append(s("rect", { class: "healthy", x: PAD.left, y: this.y(high), width: this.width - PAD.left - PAD.right, height: this.y(low) - this.y(high), "fill-opacity": .1, style: { fill: "var(--right)" } }),
+      s("text", { x: PAD.left + 6, y: this.y(low) - 6, style: { fill: "var(--right)" } }, text));
+  }
+
+  /** An alarm: its steps with a ground of their own, and its name where it began; names of several lie below each other. */
+  mark(from, to, text = "alarm", at = 0) {
     const left = this.x(from), right = Math.max(this.x(to), left + 3), late = left > this.width - 60;
     this.svg.append(s("rect", { x: left, y: PAD.top, width: right - left, height: this.height - PAD.top - PAD.bottom, "fill-opacity": .13, style: { fill: "var(--bad)" } }),
       s("line", { x1: left, x2: left, y1: PAD.top, y2: this.height - PAD.bottom, "stroke-width": 1.5, style: { stroke: "var(--bad)" } }),
-      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11, "text-anchor": late ? "end" : "start", style: { fill: "var(--bad)" } }, "alarm"));
+      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11 + 13 * (at % 4), "text-anchor": late ? "end" : "start", style: { fill: "var(--bad)" } }, text));
   }
 
   point(px) {
