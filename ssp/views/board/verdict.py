@@ -74,8 +74,8 @@ class Change(NamedTuple):
 
 
 def percent(value: float) -> str:
-    """A share as every view writes it."""
-    return f"{100 * value:.1f} %"
+    """A share as every view writes it; the sign stays on the number's line."""
+    return f"{100 * value:.1f}\u00a0%"
 
 
 def end_of(points: Points) -> float | None:
@@ -169,7 +169,7 @@ class Judge:
         if self.win is None and self.valid is None:
             return "Nothing was played yet", UNSURE
         if self.junk:
-            return f"Junk: the {asker}'s questions have no true answer, and pass", BAD
+            return f"Junk wins: the {asker}'s questions pass without a true answer", BAD
         if self.valid is not None and self.valid <= PASSING:
             return f"Nobody wins: hardly a question of the {asker} passes", BAD
         if self.win is not None and self.win >= WON:
@@ -264,7 +264,7 @@ class Judge:
         facts = []
         if self.win is not None:
             low, high = (round(100 * end) for end in HEALTHY)
-            facts.append(f"win rate {percent(self.win)}, healthy from {low} to {high} %")
+            facts.append(f"win rate {percent(self.win)}, healthy from {low} to {high}\u00a0%")
         if flat is not None:
             facts.append(f"{percent(1 - flat)} of the questions tell attempts apart")
         if self.valid is not None:

@@ -2,6 +2,8 @@
 "use strict";
 
 const PAD = { left: 46, right: 10, top: 8, bottom: 22 };
+/** Steps whose mean stands for the start of a run, and for its end. */
+const ENDS = 5;
 /** How a chart of shares is drawn. */
 const SHARES = { form: percent, axis: value => `${Math.round(100 * value)} %`, y: [0, 1] };
 
@@ -75,10 +77,10 @@ class Chart {
 
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
    *  each value behind the mean; of: the run, where it is another one}; `dash` may be a pattern; `marks`: {from, to, text} where an alarm lasted;
-   *  `range`: [low, high, text] of healthy values; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
+   *  `ends`: how many values stand for the start and the end; `range`: [low, high, text] of healthy values; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
    *  one that is not on record is 0; `xs`: places at which nothing may be on record. */
   draw(spec) {
-    this.spec = { form: plain, unit: "step", xs: [], ...spec };
+    this.spec = { form: plain, unit: "step", xs: [], ends: ENDS, ...spec };
     if (this.spec.unit === "step" && !spec.stack && SSP.axis !== "step") {
       this.spec = { ...this.spec, unit: SSP.axis, xform: compact, xs: [], series: spec.series.map(moved),
         marks: (spec.marks || []).map(mark => ({ ...mark, from: placed(mark.from, SSP), to: placed(mark.to, SSP) })) };
@@ -109,7 +111,7 @@ class Chart {
     for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
     this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
     this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
-      `${one.name}: from ${this.spec.form(stack ? this.part(one, this.xs[0]) : one.points[0][1])} to ${this.spec.form(this.newest(one))}`).join("; ")}. Arrow keys read it.`);
+      `${one.name}: from ${this.spec.form(this.mean(one, -1))} to ${this.spec.form(this.mean(one, 1))}`).join("; ")}. Arrow keys read it.`);
     this.read(this.at);
   }
 
@@ -169,8 +171,12 @@ class Chart {
   /** A part of a stack at one place. */
   part(one, x) { return (one.points.find(point => point[0] === x) || [x, 0])[1]; }
 
-  /** A line's last value; of a stack's part what the newest place has. */
-  newest(one) { return this.spec.stack ? this.part(one, this.xs[this.xs.length - 1]) : last(one.points); }
+  /** What a line, or a stack's part, is at its start (`side` -1) or end (1): a mean of steps, since one step's rate is of few questions. */
+  mean(one, side) {
+    const all = this.spec.stack ? this.xs.map(x => this.part(one, x)) : one.points.map(point => point[1]);
+    const size = Math.max(1, Math.min(this.spec.ends, side < 0 ? Math.floor(all.length / 2) : all.length)), part = side < 0 ? all.slice(0, size) : all.slice(-size);
+    return part.length ? part.reduce((sum, value) => sum + value, 0) / part.length : null;
+  }
 
   level(value, text, low, high, width) {
     if (value < low || value > high) return;
@@ -211,7 +217,7 @@ class Chart {
     event.preventDefault();
   }
 
-  /** Show the values at one place of `xs` in the legend; null: the newest ones. */
+  /** Show the values at one place of `xs` in the legend; null: those of the end. */
   read(at) {
     if (!this.xs || !this.xs.length) return;
     this.at = at = at === null ? null : Math.min(at, this.xs.length - 1);
@@ -219,7 +225,7 @@ class Chart {
     this.cursor.setAttribute("visibility", at === null ? "hidden" : "visible");
     if (at !== null) for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, this.x(x));
     const items = this.spec.series.filter(one => one.points.length).map(one => {
-      const found = at === null ? this.newest(one) : this.spec.stack ? this.part(one, x) : (one.points.find(point => point[0] === x) || [])[1];
+      const found = at === null ? this.mean(one, 1) : this.spec.stack ? this.part(one, x) : (one.points.find(point => point[0] === x) || [])[1];
       return h("span", {}, h(one.dash ? "i.dash" : "i", { style: { "--tone": `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
     });
     const where = at === null ? "" : `${unit} ${(this.spec.xform || plain)(x)}`;

@@ -45,7 +45,7 @@ class CurriculumView {
       () => this.charts.truth.draw({ ...SHARES, empty: "this world has no oracle", series: [audited("labels right", "ink", "label_truth"), audited("answers right", "solver", "answer_truth"),
         audited("judged right", "grey", "agreement"), audited("judged right, label wrong", "c5", "false_agreement")] }),
       () => this.charts.asked.draw({ ...SHARES, empty: "this world has no oracle", series: figuresLike("game", "game/asked_").sort().map((name, at) => line(name.replace(".", ": "), TONES[at % TONES.length], series("game", `game/asked_${name}`), faint)) }),
-      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side(`the run's ${answerer()}`, "solver", 1), side("yardstick", "dim", 4)] : [] }),
+      () => this.charts.stick.draw({ ...SHARES, ends: 1, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side(`the run's ${answerer()}`, "solver", 1), side("yardstick", "dim", 4)] : [] }),
       () => put(this.absent, absent(Object.values(this.charts)))];
   }
 

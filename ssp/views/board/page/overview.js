@@ -18,6 +18,7 @@ class Overview {
   constructor() {
     this.told = h("div.verdict", { role: "status" });
     this.cards = h("div.cards");
+    this.means = h("p.note.means");
     this.alarms = h("ul.alarms", { hidden: true });
     this.charts = {
       win: new Chart("Win rate", { classes: ".wide", height: 210, note: "Right attempts, mean over the questions of a step. Faint: each step. Solid: its running mean." }),
@@ -31,7 +32,7 @@ class Overview {
     this.count = h("span.dim", { role: "status" });
     this.free = Array.from({ length: SEARCHED }, () => new Chart("Any figure", { note: " " }));
     this.absent = h("p.note");
-    put(view("overview"), this.told, this.cards, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)), this.absent,
+    put(view("overview"), this.told, this.cards, this.means, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)), this.absent,
       h("div.filters.any", {}, h("h2", {}, "Any figure"), this.search, this.count), h("div.grid", {}, this.free.map(chart => chart.root)));
   }
 
@@ -44,7 +45,7 @@ class Overview {
     put(held.note, `${evaluated()}Bands: 95 %.`);
     return [() => this.judge(), () => win.draw({ ...SHARES, range: [...verdict.healthy, "healthy"], marks: alarms(), series: runs().map((of, at) =>
       line(at ? `win rate, ${of.run.name}` : "win rate", OVER[at % 4], series("game", "game/win_rate", of), { of, dash: DASHES[at % 4], faint: true })) }), () => this.warn(),
-    () => held.draw({ ...SHARES, empty: "no evaluation yet", series: [
+    () => held.draw({ ...SHARES, ends: 1, empty: "no evaluation yet", series: [
       line("all", "ink", accuracies, { band: band(accuracies, "eval/items") }), ...over("all", "ink", "eval", "eval/accuracy").slice(1),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
         const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
@@ -74,6 +75,7 @@ class Overview {
       SSP.others.filter(other => other && other.verdict).map((other, at) => h("p.sentence", {}, h("b", {}, `${other.run.name}: `), `${other.verdict.headline}. ${other.verdict.sentence}`)));
     put(this.cards, verdict.cards.map(({ title, word, tone, facts }) => h(`div.answer.is-${tone}`, {}, h("h2", {}, capital(title)), h("p.word", {}, word),
       h("ul", {}, facts.map(fact => h("li", {}, fact))))));
+    put(this.means, `Accuracy: first and last evaluation. All else, and what stands beside a curve's name: means of the first and last ${ENDS} steps. Intervals: 95 %; a change counts where its interval leaves out 0.`);
   }
 
   /** What each alarm on the axis says, and what to do. */

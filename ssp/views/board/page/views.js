@@ -63,11 +63,11 @@ class League {
     put(this.said, said.map(text => h("span", {}, text, " ")));
     this.said.hidden = !said.length;
     const met = ofTheirTime(league.cells);
-    return [() => this.fold.open && this.ratings.draw({ unit: "version", form: whole, empty: "nobody met", series: [["proposer", asker()], ["solver", answerer()]].map(([side, role]) => {
+    return [() => this.fold.open && this.ratings.draw({ unit: "version", ends: 1, form: whole, empty: "nobody met", series: [["proposer", asker()], ["solver", answerer()]].map(([side, role]) => {
       const points = league.ratings[side] || [];
       return line(role, side, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
     }) }),
-    () => this.pairs.draw({ unit: `${answerer()} version`, ...SHARES, empty: "nobody met", levels: [{ at: .5, text: "even" }],
+    () => this.pairs.draw({ unit: `${answerer()} version`, ends: 1, ...SHARES, empty: "nobody met", levels: [{ at: .5, text: "even" }],
       series: [line("win rate", "solver", met.map(cell => [cell[0], cell[4] / cell[3]]), { band: met.map(cell => [cell[0], cell[5], cell[6]]) })] }),
     () => this.fold.open && this.map.draw(league), () => this.arrows.draw()];
   }
