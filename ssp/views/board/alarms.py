@@ -99,11 +99,13 @@ class Alarms:
     def _game(self, figures: Mapping[str, float | None]) -> dict[str, bool]:
         win, valid = figures.get("game/win_rate"), figures.get("game/valid_rate")
         voids = [value for name, value in figures.items() if name.startswith("void/")]
-        won_few = win is not None and win <= WIN_RATE
+        junk = False
+        if win is not None and valid is not None:
+            junk = win <= WIN_RATE and valid >= VALID_RATE
         return {
-            "junk": won_few and valid is not None and valid >= VALID_RATE,
+            "junk": junk,
             "won": win is not None and win >= WON,
-            "lost": win is not None and win <= LOST,
+            "lost": win is not None and win <= LOST and not junk,
             "rejected": valid is not None and valid <= PASSING,
             "near-duplicates": bool(figures.get("curriculum/alarm_near_duplicates")),
             "voids": any(voids),
