@@ -1,12 +1,14 @@
-"""The tables of docs/metrics.md, made from the list of figures. `python tests/figures.py` writes them anew."""
+"""The tables of docs/metrics.md and the dashboard docs/grafana.json, made from the list of figures.
+`python tests/figures.py` writes them anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ssp.telemetry.figures import COUNTER, sections
+from ssp.telemetry.figures import COUNTER, grafana, sections
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
+DASHBOARD = PAGE.with_name("grafana.json")
 MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figures -->")
 
 
@@ -29,4 +31,5 @@ def documented(text: str) -> str:
 
 
 if __name__ == "__main__":
+    DASHBOARD.write_text(grafana(), encoding="utf-8")
     PAGE.write_text(documented(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -119,8 +119,8 @@ class Divergence:
         update was made with."""
         if self._config.target:
             figures["kl/coef"] = self.coef
-        if "kl" in figures:
-            self.coef = kl.steered(self.coef, self._config, figures["kl"], episodes)
+        if "kl/reference" in figures:
+            self.coef = kl.steered(self.coef, self._config, figures["kl/reference"], episodes)
         if self.moving is not None:
             self.moving.follow(policy, step)
 

@@ -143,7 +143,7 @@ class Figures:
                 out[f"likelihood/{name}"] = math.exp(-sums[f"{name}_nll"] / count)
                 out[f"likelihood/drift_{name}"] = sums[f"{name}_drift"] / count
         if sums["kl_tokens"]:
-            out["kl"] = sums["kl"] / sums["kl_tokens"]
+            out["kl/reference"] = sums["kl"] / sums["kl_tokens"]
         valued = sums["values_tokens"]
         if valued:
             out["value/loss"] = self.value_loss / steps

@@ -86,8 +86,12 @@ class HealthWatch:
 
     def alarms(self, role: str) -> int:
         """How many causes have used up the patience now."""
-        counts = self._roles[role].breaches.values()
-        return sum(count >= self._cfg.patience for count in counts)
+        return len(self.lasting(role))
+
+    def lasting(self, role: str) -> list[str]:
+        """The causes that have used up the patience now."""
+        breaches = self._roles[role].breaches
+        return [cause for cause, count in breaches.items() if count >= self._cfg.patience]
 
     def suspects(self, role: str) -> bool:
         """True while a sign of collapse is there, whether its patience is used up or not."""

@@ -24,18 +24,25 @@ PATIENCE = 3
 """Steps in a row without learning after which a role is reported."""
 
 
+SAMPLES = 8
+"""Questions of a round that are shown with their answers."""
+
+Sample = Mapping[str, str | float | None]
+"""One of them: what → text or number."""
+
 Figures = dict[str, float]
 """Numbers by their name in the metrics."""
 
 
 class Sink(Protocol):
-    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, and bars
-    of the timeline in perf_counter seconds. After `restart`, the rows after `step` come again."""
+    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, some of
+    the questions, and bars of the timeline in perf_counter seconds. After `restart`, the rows after `step` come again."""
 
     def restart(self, step: int) -> None: ...
     def write(self, step: int, role: str, values: Figures) -> None: ...
     def event(self, text: str) -> None: ...
     def span(self, track: str, name: str, start: float, end: float) -> None: ...
+    def samples(self, step: int, rows: Sequence[Sample]) -> None: ...
 
 
 class Report:
@@ -117,6 +124,7 @@ class Report:
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
             rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
         self._rounds[this.step] = values, rows, this.clock
+        self._sink.samples(this.step, samples(self._spec, this.games))
 
     def _audit(self, this: Round) -> Figures:
         """What the oracle says of a round; nothing where it fails, which is said once."""
@@ -213,6 +221,21 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game]) -> Figures:
         searches = sum(game.proposal.searches for game in valid if game.proposal)
         values["game/hops_mean"] = searches / len(valid)
     return values
+
+
+def samples(spec: GameSpec, games: Sequence[Game]) -> list[Sample]:
+    """Some questions of a round with what was answered: first those whose attempts differ most."""
+
+    def order(game: Game) -> float:
+        return 1.0 if game.win_rate is None else abs(game.win_rate - 0.5)
+
+    asked = sorted((game for game in games if game.question), key=order)
+    rows: list[Sample] = []
+    for game in asked[:SAMPLES]:
+        answers = [attempt.final or "-" for attempt in spec.episodes(game, spec.answers)]
+        row = {"question": game.question, "label": game.target, "rule": game.rule}
+        rows.append({**row, "win rate": game.win_rate, "answers": " | ".join(answers)})
+    return rows
 
 
 def given_figures(given: Sequence[Game]) -> Figures:

@@ -1,11 +1,14 @@
 """What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a
 table at the end."""
 
+import io
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Group
@@ -13,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ssp.base.printable import say
+from ssp.base.printable import printable, say
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.terminal import Terminal
 
@@ -34,6 +37,9 @@ SHOWN = {
 """Key of `update` → (label, form), shown behind the rewards of the step, a role's each. Accuracy
 (held-out, or not) is of the last evaluation, voids are all so far."""
 
+EARLIER = 200
+"""Lines that are remembered until there is a file for them."""
+
 LONGEST = 20
 """Characters of the bar."""
 
@@ -53,12 +59,36 @@ class Console:
         self._rich = Terminal(file=self._file, width=width)
         self._live: Live | None = None
         self._out = Outlet("output", lambda text: None)
+        self._log: Outlet | None = None
+        self._path = Path()
+        self._earlier = deque[str](maxlen=EARLIER)
         self._values: dict[str, float] = {}
         self._total = 0
         self._step = 0
         self._first = 0
         self._now: Callable[[], str] = str
         self._began = time.monotonic()
+
+    def keep(self, path: Path) -> None:
+        """Write what is said also to `path`, with the time, and what was said before."""
+        self._path = path
+        self._log = Outlet(path.name, self.event)
+        for text in [*self._earlier]:
+            self._note(text)
+        self._earlier.clear()
+
+    def _note(self, text: str) -> None:
+        """Keep one or more lines."""
+        if self._log is None:
+            self._earlier.append(text)
+            return
+
+        def written() -> None:
+            with self._path.open("a", encoding="utf-8", errors="replace") as file:
+                now = time.strftime("%Y-%m-%d %H:%M:%S")
+                file.writelines(f"{now}  {printable(line)}\n" for line in text.splitlines())
+
+        self._log.do(written, PATIENCE)
 
     def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
         """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives
@@ -81,19 +111,24 @@ class Console:
         for name, value in values.items():
             if name in SHOWN or name.endswith(REWARD):
                 self._values[name] = value
-        if not self._rich.is_terminal:
-            parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
-            self.say("  ".join(parts))
+        parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
+        line = "  ".join(parts)
+        if self._rich.is_terminal:  # the picture shows it
+            self._note(line)
+        else:
+            self.say(line)
 
     def event(self, text: str) -> None:
         """Something happened that a person should know, e.g. `proposer-0 died, restarting`."""
         if self._rich.is_terminal:
+            self._note(f"! {text}")
             self._show(partial(self._rich.print, Text(f"! {text}", style="yellow")))
         else:
             self.say(f"! {text}")
 
     def say(self, text: str) -> None:
         """Plain lines. What is copied from here, as a path is, is not wrapped."""
+        self._note(text)
         self._show(partial(say, text, file=self._file))
 
     def finish(
@@ -112,6 +147,9 @@ class Console:
                 cells = (_shown(start, form), _shown(end, form), _shown(change, f"+{form}"))
                 table.add_row(what, *cells)
             self._show(partial(self._rich.print, table))
+            drawn = io.StringIO()
+            Terminal(file=drawn, width=100).print(table)
+            self._note(drawn.getvalue())
             for line in note.splitlines():
                 self.say(line)
         for name, path in (paths or {}).items():

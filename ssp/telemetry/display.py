@@ -2,7 +2,7 @@
 metrics, W&B."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -13,11 +13,12 @@ from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import REWARD, Console, Row
+from ssp.telemetry.gpus import Gpus
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
 from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
-from ssp.telemetry.wandb_log import WandbLog
+from ssp.telemetry.wandb_log import Sample, WandbLog
 
 SCORE = "eval/accuracy"
 TABLE = (
@@ -44,6 +45,8 @@ ENDS = 5
 """Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few
 dozen questions."""
 
+SAMPLED = 10
+"""Steps from one sample of questions to the next."""
 
 UPLOAD = 60.0
 """Seconds that Weights & Biases gets at the end to send what it still has."""
@@ -70,6 +73,8 @@ class Display:
         # A line for the user, the terminal given back.
         self.event = console.event
         self.stop = console.stop
+        console.keep(folder.path / "console.log")
+        self._gpus = Gpus()
         self._log = RunLog(folder.path, sinks, self.event)
         self._bars = Outlet(folder.timeline.name, self.event)
         self._bars.do(self._open_timeline)
@@ -117,7 +122,7 @@ class Display:
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl; the console line follows the last one of a step."""
         if role == "game":
-            values = {**values, **self.activity.idle()}
+            values = {**values, **self.activity.idle(), **self._gpus.figures()}
         self._log.write(step, role, values)
         if self._wandb is not None:
             self._remote.do(partial(self._wandb.write, step, role, values))
@@ -134,6 +139,11 @@ class Display:
                 if scores:  # under "held-out" or "accuracy", with which its name begins
                     self._pending[self._accuracy.split()[0]] = scores[max(scores)]
                 self._console.update(self._pending)
+
+    def samples(self, step: int, rows: Sequence[Sample]) -> None:
+        """Questions of a round with what became of them."""
+        if self._wandb is not None and step % SAMPLED == 1:
+            self._remote.do(partial(self._wandb.samples, step, rows))
 
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """What the console shows of a game's row."""
@@ -193,6 +203,7 @@ class Display:
             self.event(f"{void}. Next: {known.next_step}")
         self._bars.do(lambda: self._timeline.close(), PATIENCE)
         self._log.close()
+        self._gpus.close()
         if self._wandb is not None:
             self._remote.do(self._wandb.close, UPLOAD)
 

@@ -25,9 +25,24 @@ ROWS = {
 }
 """A role of each section → its title."""
 
-WIDTH = 8
+FIRST = (
+    "eval/accuracy",
+    "game/win_rate",
+    "game/valid_rate",
+    "void/<cause>",
+    "game/no_signal_rate",
+    "logprob_mismatch/kl",
+    "staleness/max",
+    "clip_fraction",
+    "entropy",
+    "time/idle_share_<actors>",
+)
+"""The ten to look at first (docs/metrics.md)."""
+
 HEIGHT = 7
-ABREAST = 3
+ABREAST = (8, 8, 8)
+FIVE = (5, 5, 5, 5, 4)
+"""Widths of the panels of a line; the first ten stand in two lines."""
 UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
 """Ours → Grafana's; others are plain numbers."""
 RATES = {"s": "percentunit", "bytes": "Bps"}
@@ -109,19 +124,25 @@ def exported(figure: Figure) -> str:
 
 
 def grafana() -> str:
-    """The dashboard's file: a panel a figure, a row a section, to choose the run from."""
+    """The dashboard's file: the ten to look at first, then a panel a figure, a row a section, to
+    choose the run from."""
+    by_name = {figure.name: figure for figure in FIGURES}
+    first = [by_name[name] for name in FIRST]
+    rows = [("ten to look at first", first, FIVE)]
+    rows += [(title, figures, ABREAST) for title, figures in sections()]
     panels: list[dict[str, Any]] = []
     top = 0
-    for title, figures in sections():
-        place = {"x": 0, "y": top, "w": WIDTH * ABREAST, "h": 1}
+    for title, figures, widths in rows:
+        place = {"x": 0, "y": top, "w": sum(widths), "h": 1}
         section = {"type": "row", "title": title.replace("`", ""), "collapsed": False}
         panels.append(section | {"gridPos": place, "panels": []})
         top += 1
         for number, figure in enumerate(figures):
-            down, across = divmod(number, ABREAST)
-            place = {"x": across * WIDTH, "y": top + down * HEIGHT, "w": WIDTH, "h": HEIGHT}
+            down, across = divmod(number, len(widths))
+            place = {"x": sum(widths[:across]), "y": top + down * HEIGHT}
+            place |= {"w": widths[across], "h": HEIGHT}
             panels.append(_panel(figure) | {"gridPos": place})
-        top += -(-len(figures) // ABREAST) * HEIGHT
+        top += -(-len(figures) // len(widths)) * HEIGHT
     for number, panel in enumerate(panels, start=1):
         panel["id"] = number
     return json.dumps(_BOARD | {"panels": panels}, indent=1) + "\n"

@@ -16,6 +16,7 @@ from ssp.game.protocols import get
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
+from ssp.telemetry.runlog import RunLog
 from ssp.views.board import parts
 from ssp.views.board.data import Board, details, pieces
 from tests.board.boarded import ASYNC, GOLDEN, by_hand, looked, played, rows, scrubbed
@@ -71,9 +72,10 @@ def test_questions_are_the_banks(stage: fakes.Stage) -> None:
     found = {key: value for (kind, key), value in rows(looked(stage.folder)).items() if kind == "questions"}
     records = {record.id: record for record in reader.read(stage.folder).records}
     assert found.keys() == records.keys() and len(found) > 20
-    for id, (question, target, verdict, rule, version, _, games, scored, rate) in found.items():
+    for id, (question, target, verdict, rule, version, _, games, scored, rate, told) in found.items():
         record = records[id]
         assert (question, target, verdict) == (record.question, record.target, record.verdict)
+        assert told, "each has a transcript"
         assert (rule, version, games) == (record.rule, record.proposer_version, len(record.plays)), id
         assert scored == sum(play.scored for play in record.plays) and rate == pytest.approx(record.solve_rate)
 
@@ -139,7 +141,35 @@ def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     found = rows(looked(run))
     assert found["duels", ""] == [] and not any(kind == "questions" for kind, _ in found)
     run.ledger.unlink()
-    assert set(rows(looked(run))) == {("run", "")}
+    found = rows(looked(run))
+    assert set(found) == {("run", ""), ("verdict", "")}
+    assert found["verdict", ""]["headline"] == "Nothing was played yet"
+
+
+def test_other_runs_lie_over_the_first(tmp_path: Path) -> None:
+    first, second = (by_hand(tmp_path / name, ["one ?"]) for name in ("first", "second"))
+    for run, share in ((first, 0.5), (second, 0.25)):
+        log = RunLog(run.path)
+        log.write(1, "game", {"game/win_rate": share})
+        log.close()
+    board = Board(first, [second])
+    board.look()
+    board.look()
+    found = rows(board)
+    assert found["figures", "game:1"][2:] == [0.5] and found["other", "1/figures/game:1"][2:] == [0.25]
+    assert found["other", "1/run/"]["name"] == "second" and "headline" in found["other", "1/verdict/"]
+    assert found["meaning", ""] == {"game/win_rate": "right attempts, mean over played questions (share)"}
+    assert not any(key.startswith("1/questions") for kind, key in found if kind == "other")
+    board.close()
+
+
+def test_a_duel_has_its_referee_and_what_was_paid_for_the_question(stage: fakes.Stage) -> None:
+    board = looked(stage.folder)
+    duels = rows(board)["duels", ""]
+    proposals = {row["id"]: row["reward"] for row in stage.rows()}
+    plays = [play for shown in details(board, duels).values() for play in shown["plays"] if play["proposal"]]
+    assert plays and all(play["reward"] == proposals[play["proposal"]] for play in plays)
+    assert rows(board)["run", ""]["referee"].keys() == {"rules", "verifier", "evidence", "judge"}
 
 
 def test_details_are_the_transcripts_in_segments(stage: fakes.Stage) -> None:

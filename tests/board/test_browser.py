@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry.runlog import RunLog
+from ssp.views.board.data import Board
 from ssp.views.board.saved import save
 from tests.board.boarded import HOSTILE, by_hand, looked, serving
 from tests.board.chrome import Chrome
@@ -33,12 +35,12 @@ def test_each_view_by_a_click(browser: Chrome, stage: fakes.Stage, address: str,
     browser.requests.clear()
     browser.open(address, dark)
     wanted = {
-        "overview": "Held-out accuracy|Why proposals fall|leakage",
+        "overview": "Solver learns|Something left to learn|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
         "league": "Ratings|Who is right against whom|pairs met",
         "curriculum": "How often questions were solved|Learnability|Near-duplicates|not measured: ssp bank",
-        "duel": "Proposer|Solver|search|information|verdict valid",
+        "duel": "Proposer|Referee|Solver|search|information|valid|evidence|reward",
         "questions": "valid|rejected|difficulty",
-        "machine": "Accounts|issued|Timeline|one process",
+        "machine": "Accounts|issued|Timeline|one process|no GPU was seen",
     }
     for name in VIEWS:
         browser.click(f"#tab-{name}")
@@ -132,48 +134,107 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     assert "step 12" in legend and "26-50 %" in legend and "50.0 %" in legend
 
 
-def test_tiles_compare_means_of_steps_and_bands_have_a_width_at_the_ends(browser: Chrome, tmp_path: Path) -> None:
+def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(browser: Chrome, tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", ["one ?"])
     log = RunLog(run.path)
     for step in range(1, 13):
         value = {1: 0.4, 12: 0.4}.get(step, 0.5 if step < 7 else 0.3)
-        log.write(step, "game", {"game/valid_rate": value, "game/win_rate": 1.0})
+        log.write(step, "game", {"game/valid_rate": value, "game/win_rate": 0.02 if step < 7 else 0.5})
     for step, share in ((0, 0.0), (12, 1.0)):
         log.write(step, "eval", {"eval/accuracy": share, "eval/items": 20.0, "eval/stderr": 0.0})
     log.close()
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri())
     browser.until("SSP.ready === true")
-    tiles = browser.run("VIEWS.overview.tiles.innerText")
-    assert "proposals valid\n32.0 % from 48.0 %" in tiles, "single steps would be equal"
-    assert "held-out accuracy\n100.0 % from 0.0 %" in tiles
-    assert "first 5 steps" in browser.run("VIEWS.overview.told.innerText")
+    assert "The solver learned: held-out accuracy 0.0" in browser.run("VIEWS.overview.told.innerText")
+    assert "valid questions 48.0" in browser.run("VIEWS.overview.cards.innerText"), "single steps would be equal"
+    assert "first and last 5 steps" in browser.run("VIEWS.overview.means.innerText")
+    assert "valid questions\n32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace(
+        "\u00a0", " "
+    )
+    win = "VIEWS.overview.charts.win"
+    assert browser.run(f"{win}.svg.querySelectorAll('rect.healthy').length") == 1
+    assert browser.run(f"{win}.spec.marks.map(one => [one.text, one.from, one.to])") == [["lost", 1, 6]]
+    assert "lost, step 1 to 6" in browser.run("VIEWS.overview.alarms.innerText")
     bands = browser.run("VIEWS.overview.charts.held.spec.series[0].band")
     assert [round(value, 4) for band in bands for value in band[1:]] == [0.0, 0.1611, 0.8389, 1.0]
     browser.run("SSP.run.evaluation = { ...SSP.run.evaluation, name: 'mine', held: false }; draw(true)")
     browser.until("VIEWS.overview.charts.held.title === 'Accuracy on mine'")
-    assert "held-out" not in browser.run("view('overview').innerText").lower()
+    assert "held-out" not in browser.run("VIEWS.overview.charts.held.root.innerText").lower()
     assert browser.errors == []
 
 
-def test_the_roles_are_those_of_the_game(browser: Chrome, tmp_path: Path) -> None:
+def test_the_roles_are_those_of_the_game_and_dead_parts_are_hidden(browser: Chrome, tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", ["one ?"])
     log = RunLog(run.path)
     roles = ["challenger", "reasoner", "hinter"]
     for role in roles:
         for step in (1, 2):
-            log.write(step, role, {"reward/mean": 0.5, "entropy": 1.0, "staleness/mean": 0.0, "grad_norm": 0.1})
+            figures = {"reward/mean": 0.5, "reward/all": 0.4, "entropy": 1.0, "staleness/mean": 0.0, "grad_norm": 0.1}
+            log.write(step, role, figures)
     log.close()
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri())
     browser.until("SSP.ready === true")
-    browser.run(f"SSP.run.roles = {json.dumps(roles)}; draw(true)")
+    browser.run(f"Object.assign(SSP.run, {{ roles: {json.dumps(roles)}, asks: '', answers: 'reasoner' }}); draw(true)")
     browser.until("VIEWS.overview.charts.reward.spec.series.length === 3")
-    drawn = browser.run("VIEWS.overview.charts.reward.spec.series.map(one => [one.name, one.points.length])")
-    assert drawn == [[role, 2] for role in roles]
+    drawn = browser.run(
+        "VIEWS.overview.charts.reward.spec.series.map(one => [one.name, one.points.length, last(one.points)])"
+    )
+    assert drawn == [[role, 2, 0.4] for role in roles]
     assert len(set(browser.run("VIEWS.overview.charts.entropy.spec.series.map(one => one.colour)"))) == 3
-    picked = browser.run("VIEWS.overview.choices() || [...VIEWS.overview.pick.options].map(option => option.text)")
-    assert "hinter: grad_norm" in picked and browser.errors == []
+    browser.run("Object.assign(VIEWS.overview.search, { value: 'NORM' }); VIEWS.overview.any()")
+    assert browser.run("VIEWS.overview.free.filter(chart => !chart.root.hidden).map(chart => chart.title)") == [
+        "grad_norm"
+    ]
+    assert "norm of the gradient" in browser.run("VIEWS.overview.free[0].note.innerText")
+    # nobody asks, and nothing is stale at bound 0: no versions, no staleness, no reasons of rejected proposals
+    assert browser.run("view('tab-league').hidden && VIEWS.overview.charts.reject.root.hidden")
+    assert "Why proposals fall" in browser.run("VIEWS.overview.absent.innerText")
+    browser.run("go('machine')")
+    browser.until("VIEWS.machine.stale.root.hidden && VIEWS.machine.absent.innerText.includes('bound 0')")
+    assert "proposer" not in browser.run("VIEWS.machine.absent.innerText") and browser.errors == []
+
+
+def test_runs_over_each_other_in_steps_hours_and_tokens(browser: Chrome, tmp_path: Path) -> None:
+    """Names of figures and of runs come from files: none is markup."""
+    hostile = "<img src=x onerror=document.title='taken'>"
+    names = ["first", hostile.replace("/", "")]
+    for name, share in zip(names, (0.5, 0.25), strict=True):
+        run = by_hand(tmp_path / name, ["one ?"])
+        lines = []
+        for step in range(1, 5):
+            line = {"step": step, "role": "game", "time": 3600.0 * step, "game/win_rate": share, "game/tokens": 1000.0}
+            lines.append(json.dumps({**line, hostile: 1.0}))
+        run.metrics.write_text("\n".join(lines) + "\n")
+    board = Board(*[RunFolder(tmp_path / names[0]), [RunFolder(tmp_path / names[1])]])
+    board.look()
+    save(board, tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri())
+    browser.until("SSP.ready === true")
+    win = "VIEWS.overview.charts.win"
+    drawn = f"{win}.spec.series.map(one => one.points)"
+    assert browser.run(drawn) == [[[step, share] for step in range(1, 5)] for share in (0.5, 0.25)]
+    for axis, places in (("hours", [0, 1, 2, 3]), ("tokens", [1000, 2000, 3000, 4000])):
+        browser.run(f"view('axis').value = '{axis}'; view('axis').dispatchEvent(new Event('change'))")
+        browser.until(f"{win}.spec.unit === '{axis}'")
+        assert browser.run(drawn) == [[[place, share] for place in places] for share in (0.5, 0.25)]
+    browser.run("Object.assign(VIEWS.overview.search, { value: 'img' }); VIEWS.overview.any()")
+    assert "<img" in browser.run("VIEWS.overview.free[0].root.innerText")
+    assert "<img" in browser.run("view('name').innerText") and "<img" in browser.run("VIEWS.overview.told.innerText")
+    assert browser.run("document.querySelectorAll('img').length") == 0 and "taken" != browser.run("document.title")
+    assert browser.errors == []
+
+
+def test_the_most_instructive_duel_comes_first_and_silent_rows_are_marked(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", ["all ?", "half ?", "none ?"], rates=lambda at: (1.0, 0.5, 0.0)[at])
+    save(looked(run), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri() + "#duel")
+    browser.until("document.querySelector('#duel .asked') !== null")
+    assert browser.run("document.querySelector('#duel .asked').innerText").startswith("half ?")
+    assert browser.run("VIEWS.duel.pick.options[0].text").startswith("50 % right, step 1: half ?")
+    browser.run("go('questions')")
+    browser.until("document.querySelectorAll('#questions .row .silent').length === 3")
 
 
 def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) -> None:

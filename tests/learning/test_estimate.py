@@ -73,7 +73,9 @@ def test_the_penalty_is_the_coefficient_times_the_gap_to_the_reference(model_dir
     shift = torch.randn(on.shape, generator=torch.Generator().manual_seed(0))
     moved = replace(batch, logprobs=torch.where(on, batch.logprobs + shift, float("nan")))
     figures = learner.update(moved)
-    assert figures["kl"] == pytest.approx(float(shift[on].mean()), abs=1e-4)  # the reference is the start model
+    assert figures["kl/reference"] == pytest.approx(
+        float(shift[on].mean()), abs=1e-4
+    )  # the reference is the start model
     penalty = torch.where(on, 0.5 * shift, 0.0)
     want = estimate(learner.algorithm, batch, penalty, "reward").advantages
     assert figures["advantage/mean_abs"] == pytest.approx(float(want[on].abs().mean()), abs=1e-4)
@@ -188,7 +190,7 @@ def test_policy_and_reference_are_measured_at_the_sampling_temperature(model_dir
     role.sampling.temperature = 0.6
     role.kl.coef, role.kl.kind, role.kl.place = 0.5, kind, place
     figures = SoloLearner(model_dir, role).update(make_batch(8, temperature=0.6))
-    assert figures["kl"] == pytest.approx(0.0, abs=1e-5)
+    assert figures["kl/reference"] == pytest.approx(0.0, abs=1e-5)
     assert figures["logprob_mismatch/max"] < 1e-4
 
 

@@ -45,7 +45,7 @@ def test_each_role_has_its_own_algorithm_loss_kl_and_reward(tmp_path: Path, aski
     stage = play(tmp_path / "both", steps=1, **both)
     (asked,), (answered,) = stage.figures("proposer"), stage.figures("solver")
     assert (asked["lr"], answered["lr"]) == (1e-3, 1e-4)
-    assert "kl" in asked and "kl" not in answered and "clip_fraction" in answered
+    assert "kl/reference" in asked and "kl/reference" not in answered and "clip_fraction" in answered
     paid = {row["reward"] for row in stage.rows() if row["role"] == "proposer" and row["state"] == "trained"}
     assert paid <= {0.0, 0.75, 1.0} and len(paid) > 1  # 4 s (1 - s) of four attempts
 

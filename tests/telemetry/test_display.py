@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import io
 import sys
+import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.telemetry import wandb_log
+from ssp.telemetry import gpus, wandb_log
 from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display
 from ssp.telemetry.runlog import read_metrics
@@ -116,6 +117,11 @@ class Fake(ModuleType):
         self.inits: list[dict[str, Any]] = []
         self.logged: list[dict[str, float]] = []
         self.finished = 0
+        self.tables: list[dict[str, Any]] = []
+
+    def Table(self, **content: Any) -> str:  # noqa: N802
+        self.tables.append(content)
+        return "table"
 
     def Settings(self, **settings: Any) -> dict[str, Any]:  # noqa: N802
         return settings
@@ -149,11 +155,70 @@ def test_rows_go_there_and_a_resumed_folder_goes_on_in_its_run(fake: Fake, tmp_p
         shown = Display(cfg, RunFolder(tmp_path), Console(io.StringIO()))
         shown.write(step, "eval", {"eval/accuracy": 0.5})
         shown.close()
-    assert fake.logged == [{"eval/eval/accuracy": 0.5, "step": 1}, {"eval/eval/accuracy": 0.5, "step": 2}]
+    assert fake.logged == [{"eval/accuracy": 0.5, "step": 1}, {"eval/accuracy": 0.5, "step": 2}]
     first, second = fake.inits
     assert first == second and first["resume"] == "allow" and first["mode"] == "offline" and first["id"]
     assert first["settings"]["save_code"] is False and first["settings"]["console"] == "off"
     assert "secret" not in repr(fake.inits) and fake.finished == 2
+    assert first["config"]["steps"] == 2 and first["config"]["judge.url"] == "https://host/v1"
+
+
+def test_a_round_in_ten_shows_some_of_its_questions_there(fake: Fake, tmp_path: Path) -> None:
+    cfg = Config(steps=2)
+    cfg.telemetry.wandb = "offline"
+    shown = Display(cfg, RunFolder(tmp_path), Console(io.StringIO()))
+    for step in range(1, 13):
+        shown.samples(step, [{"question": "who ?", "win rate": 0.5}])
+    shown.samples(21, [])
+    shown.close()
+    assert fake.logged == [{"samples": "table", "step": 1}, {"samples": "table", "step": 11}]
+    assert fake.tables[0] == {"columns": ["question", "win rate"], "data": [["who ?", 0.5]]}
+
+
+def test_the_consoles_lines_stay_in_the_run_folder(tmp_path: Path) -> None:
+    console = Console(io.StringIO(), width=120)
+    console.say("12 actors are starting")  # before there is a folder
+    shown = Display(Config(steps=4), RunFolder(tmp_path), console)
+    shown.restart(0)
+    shown.event("proposer-0 died\x1b[2J, restarting")
+    step(shown, 1)
+    shown.finish()
+    shown.close()
+    lines = [line[21:] for line in (tmp_path / "console.log").read_text().splitlines()]
+    assert lines[:2] == ["12 actors are starting", "! proposer-0 died\\x1b[2J, restarting"]
+    assert lines[2].startswith("step 1/4  proposer 0.25") and any("win rate" in line for line in lines)
+
+
+class Nvml(ModuleType):
+    """Two GPUs: one is busy and half full, one idle and empty."""
+
+    def nvmlInit(self) -> None: ...  # noqa: N802
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, at: int) -> int:  # noqa: N802
+        return at
+
+    def nvmlDeviceGetMemoryInfo(self, at: int) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(used=40 * (1 - at), total=80)
+
+    def nvmlDeviceGetUtilizationRates(self, at: int) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(gpu=100 * (1 - at))
+
+
+def test_gpus_are_seen_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "EVERY", 0.01)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not there
+    none = gpus.Gpus()
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml("pynvml"))
+    seen = gpus.Gpus()
+    end, figures = time.monotonic() + 20, {}
+    while not figures and time.monotonic() < end:
+        time.sleep(0.02)
+        figures = seen.figures()
+    seen.close()
+    assert figures == {"gpu/utilisation": 0.5, "gpu/memory": 0.25, "gpu/memory_max": 0.5} and none.figures() == {}
 
 
 def test_none_needs_nothing_and_the_rest_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

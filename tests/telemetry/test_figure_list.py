@@ -12,8 +12,8 @@ import pytest
 
 from launch import board
 from ssp.base.errors import InputError, InvariantError
-from ssp.telemetry.figures import COUNTER, FIGURES, exported, find, grafana
-from tests.figures import documented, tables
+from ssp.telemetry.figures import COUNTER, FIGURES, FIRST, exported, find, grafana
+from tests.figures import DASHBOARD, documented, tables
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -23,6 +23,15 @@ def test_the_page_is_what_the_list_gives():
     page = (DOCS / "metrics.md").read_text()
     assert page == documented(page), again
     assert tables() in page and "## Alarms: `health.*`" in page
+
+
+def test_the_dashboard_that_is_shipped_begins_with_the_ten_of_the_page():
+    assert DASHBOARD.read_text() == grafana(), "next: python tests/figures.py"
+    section, *panels = json.loads(grafana())["panels"]
+    assert section["type"] == "row" and panels[10]["type"] == "row"
+    shown = [panel["title"].removesuffix(" per second") for panel in panels[:10]]
+    table = (DOCS / "metrics.md").read_text().partition("## Ten to look at first")[2].partition("##")[0]
+    assert shown == list(FIRST) == re.findall(r"^\|`([^`]+)`\|", table, re.M)
 
 
 def test_the_command_writes_the_dashboard_once(tmp_path, capsys):

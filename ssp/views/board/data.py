@@ -3,14 +3,17 @@ reads little beside what is new; the rows in the end do not depend on how often 
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ssp.base import causes
 from ssp.base.episode import ATTEMPT, EVAL
+from ssp.base.errors import InvariantError
 from ssp.base.extras import extra, there
 from ssp.base.models import called
 from ssp.config import crews
 from ssp.config.heldout import held_out
+from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.protocols import Protocol
 from ssp.record.ledger import Ledger
@@ -28,7 +31,10 @@ from ssp.selfplay.questions.records import (
     Record,
     identify,
 )
+from ssp.telemetry.figures import find
 from ssp.views.board import parts
+from ssp.views.board.alarms import Alarms
+from ssp.views.board.verdict import Judge
 
 Row = dict[str, Any]
 FORM = 1
@@ -36,6 +42,8 @@ FORM = 1
 MOST = 500
 """Rows of one reply: what a browser takes in without being held up."""
 DUELS = 40
+SHARED = ("run", "names", "figures", "verdict")
+"""Kinds of rows that are shown of a run which lies over another one."""
 _VERDICTS = (VALID, REJECTED, VOID)
 GAMES = 3
 """Games that are shown of one question: the newest ones."""
@@ -48,15 +56,21 @@ Piece = list[Any]
 
 
 class Board:
-    """One run, looked at. `look`, then `since`. InputError for a folder that is no run."""
+    """One run, looked at. `look`, then `since`. InputError for a folder that is no run.
 
-    def __init__(self, run: RunFolder) -> None:
+    `others`: runs whose figures and verdicts lie over it."""
+
+    def __init__(self, run: RunFolder, others: Sequence[RunFolder] = ()) -> None:
         self.run = run
+        self.others = [Board(other) for other in others]
         self.reader = RunReader(run)
         self.cfg = self.reader.cfg
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
+        self._meaning: dict[str, str] = {}
+        self._lines: defaultdict[str, dict[int, list[Any]]] = defaultdict(dict)
+        self._alarms = Alarms(self.cfg)
         self._metrics = parts.Tail(run.metrics)
         self._timeline = parts.Spans(run.timeline)
         self._ledger: Ledger | None = None
@@ -75,11 +89,35 @@ class Board:
         self._set("run", "", self._about())
         self._figures()
         self._accounts()
+        _, accounts = self._rows.get(("accounts", ""), (0, {}))
+        judged = Judge(self.cfg, self.series, accounts).shown()
+        self._set("verdict", "", {**judged, "alarms": self._alarms.shown()})
+        for place, other in enumerate(self.others, start=1):
+            other.look()
+            for (kind, key), (_, value) in other.rows():
+                if kind in SHARED:
+                    self._set("other", f"{place}/{kind}/{key}", value)
         told = parts.yardstick(self.run.yardstick)
         if told is not None:
             self._set("yardstick", "", told)
         if self._timeline.look():
             self._set("timeline", "", self._timeline.shown())
+
+    def series(self, role: str, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a figure, by step."""
+        names = self._names[role]
+        if name not in names:
+            return []
+        at = names.index(name) + 2  # behind the step and the time
+        points = []
+        for step, line in sorted(self._lines[role].items()):
+            if len(line) > at and line[at] is not None:
+                points.append((step, line[at]))
+        return points
+
+    def rows(self) -> list[tuple[tuple[str, str], tuple[int, Any]]]:
+        """Every row as it is now, the oldest first: (kind, key) and (number, value)."""
+        return list(self._rows.items())
 
     def since(self, number: int, most: int | None = MOST) -> Row:
         """At most `most` rows that changed after `number`, oldest first. `more`: there are others,
@@ -148,8 +186,11 @@ class Board:
             "steps": cfg.steps,
             "attempts": cfg.game.attempts,
             "roles": list(cfg.roles),
+            "asks": cfg.spec.asker,
+            "answers": cfg.spec.answerer,
             "bounds": {role: crews.bound(cfg, role) for role in cfg.roles},
             "evaluation": evaluation,
+            "referee": _referee(cfg),
             "settings": settings,
         }
 
@@ -163,10 +204,25 @@ class Board:
             for name in ("not_finite", BACK):
                 line.pop(name, None)
             names = self._names[role]
-            names += [name for name in line if name not in names]
+            for name in line:
+                if name not in names:
+                    names.append(name)
+                    self._explain(role, name)
             self._set("names", role, list(names))
+            self._alarms.see(step, role, line)
             values = [parts.short(line.get(name)) for name in names]
-            self._set("figures", f"{role}:{step}", [step, time, *values])
+            row = [step, time, *values]
+            self._lines[role][step] = row
+            self._set("figures", f"{role}:{step}", row)
+
+    def _explain(self, role: str, name: str) -> None:
+        """Note what a figure means. One that is not in the list, as of another version, has no
+        meaning here."""
+        with suppress(InvariantError):
+            figure, _ = find(name, role)
+            unit = f" ({figure.unit})" if figure.unit else ""
+            self._meaning[name] = figure.text + unit
+            self._set("meaning", "", dict(self._meaning))
 
     def _accounts(self) -> None:
         """Take in the ledger, where it was written since the last look."""
@@ -241,11 +297,11 @@ class Board:
 
     def _ask(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """Count a game in its question's row: [question, target, verdict, rule, proposer version,
-        newest step, games, attempts scored, solve rate]."""
+        newest step, games, attempts scored, solve rate, whether a transcript is on record]."""
         id = identify(game["question"] or "", game["target"] or "")
         self._questions.setdefault(id, []).append(game["id"])
         fresh: list[Any] = [game["question"], game["target"], game["verdict"], game["rule"]]
-        fresh += [game["proposer_version"], 0, 0, 0, None]
+        fresh += [game["proposer_version"], 0, 0, 0, None, False]
         _, old = self._rows.get(("questions", id), (0, fresh))
         better = _VERDICTS.index(game["verdict"]) < _VERDICTS.index(old[2])
         told = fresh if better else old
@@ -260,12 +316,23 @@ class Board:
         rate = round(right / scored, 6) if scored else None
         newest = max(old[5], game["round"])
         games = old[6] + 1
-        self._set("questions", id, [*told[:5], newest, games, scored, rate])
+        kept = old[9] or any(row["file"] for row in episodes)
+        self._set("questions", id, [*told[:5], newest, games, scored, rate, kept])
 
     def close(self) -> None:
         """Let the ledger go."""
+        for other in self.others:
+            other.close()
         if self._ledger is not None:
             self._ledger.close()
+
+
+def _referee(cfg: Config) -> Row:
+    """Who decides whether a question is valid, and whether an answer is right."""
+    if not cfg.spec.asker:
+        return {}
+    told = {"rules": ", ".join(cfg.referee.rules), "verifier": cfg.referee.verifier}
+    return {**told, "evidence": cfg.referee.evidence, "judge": cfg.judge.kind}
 
 
 def details(
@@ -277,13 +344,17 @@ def details(
     transcripts = Transcripts(board)
     asks = spec.plays[spec.asks].prompt if spec.asks else ""
     shown = {}
-    for record in gathered(board.cfg, board.run, *board.games(questions)):
+    games_of, episodes = board.games(questions)
+    earned = {row["id"]: row["reward"] for row in episodes}
+    for record in gathered(board.cfg, board.run, games_of, episodes):
         newest = {play.game for play in _kept(record, games)}
         plays = []
         for number, play in enumerate(record.plays, 1):
             if play.game in newest:
                 facts = transcripts.of(asks, play)
-                plays.append({**facts, "searches": len(play.queries), "number": number})
+                facts |= {"searches": len(play.queries), "documents": len(play.evidence)}
+                facts |= {"reward": earned.get(play.proposal or ""), "number": number}
+                plays.append(facts)
         attempts = [attempt for attempt in record.attempts if attempt.game in newest]
         shown[record.id] = {
             "id": record.id,

@@ -1,7 +1,8 @@
 // The page's data, and how elements are made. Text of a run only ever becomes a text node: it cannot be markup.
 "use strict";
 const SSP = { seq: 0, run: {}, names: {}, figures: {}, rounds: new Map(), questions: [], place: new Map(), duels: [],
-  league: null, accounts: null, timeline: null, yardstick: null, details: new Map(), saved: false, version: 0 };
+  league: null, accounts: null, timeline: null, yardstick: null, verdict: null, details: new Map(), saved: false, version: 0,
+  others: [], axis: "step" };
 
 /** An element: h("p.note", {title: "x", onclick: f}, "text", child). Attributes by name, handlers as on<event>. */
 function h(name, attributes, ...children) {
@@ -65,12 +66,12 @@ function seconds(value) {
   return `${whole} ${units[0]}${part ? ` ${String(part).padStart(2, "0")} ${units[1]}` : ""}`;
 }
 
-/** Points [step, value] of one figure of a role. */
-function series(role, name) {
-  const at = (SSP.names[role] || []).indexOf(name);
+/** Points [step, value] of one figure of a role, of this run or of another one that lies over it. */
+function series(role, name, of = SSP) {
+  const at = (of.names[role] || []).indexOf(name);
   if (at < 0) return [];
   const found = [];
-  for (const [step, row] of SSP.figures[role]) {
+  for (const [step, row] of of.figures[role] || []) {
     const value = row[at + 2];
     if (value !== null && value !== undefined) found.push([step, value]);
   }
@@ -81,11 +82,33 @@ function series(role, name) {
 const figuresLike = (role, prefix) =>
   (SSP.names[role] || []).filter(name => name.startsWith(prefix)).map(name => name.slice(prefix.length));
 
+/** Step → [hours since the run's first row, model tokens so far], by which a chart may be drawn. */
+function clock(of) {
+  if (of.clocked === SSP.version) return of.clock;
+  const rows = Object.values(of.figures).flatMap(steps => [...steps.values()]), tokens = new Map(series("game", "game/tokens", of));
+  const first = rows.reduce((least, row) => Math.min(least, row[1]), Infinity), ends = new Map();
+  for (const [step, time] of rows) ends.set(step, Math.max(ends.get(step) || 0, time));
+  let sum = 0;
+  of.clock = new Map([...ends].sort((one, other) => one[0] - other[0]).map(([step, time]) => [step, [(time - first) / 3600, sum += tokens.get(step) || 0]]));
+  of.clocked = SSP.version;
+  return of.clock;
+}
+
+/** Where a step of a run lies on the axis that is chosen. */
+function placed(step, of) {
+  if (SSP.axis === "step") return step;
+  const known = clock(of).get(step);
+  return known ? known[SSP.axis === "hours" ? 0 : 1] : 0;
+}
+
 const last = points => points.length ? points[points.length - 1][1] : null;
 
 /** The roles of the run's game, and the colour of one of them. */
 const playing = () => SSP.run.roles || ["proposer", "solver"];
-const tint = role => ["proposer", "solver"].includes(role) ? role : ["c1", "c2", "c3", "c4"][playing().indexOf(role) % 4] || "ink";
+/** The role that asks, "" for nobody, and the one that answers. */
+const asker = () => SSP.run.asks ?? "proposer", answerer = () => SSP.run.answers || "solver";
+const tint = role => role === asker() ? "proposer" : role === answerer() ? "solver" : ["c1", "c2", "c3", "c4"][playing().indexOf(role) % 4] || "ink";
+const capital = text => text ? text[0].toUpperCase() + text.slice(1) : "";
 
 const steps = () => Math.max(0, ...["game", ...playing()].flatMap(role => [...(SSP.figures[role] || new Map()).keys()]));
 
@@ -114,18 +137,26 @@ async function work(name, jobs) {
   return true;
 }
 
+/** A row of a run's figures, or the names of a role's figures. */
+function known(of, kind, key, value) {
+  if (kind === "names") { of.names[key] = value; return; }
+  const [role, step] = key.split(":");
+  (of.figures[role] || (of.figures[role] = new Map())).set(Number(step), value);
+}
+
 /** Take in rows of the document. */
 function take(document_) {
   for (const [kind, key, value] of document_.rows) {
-    if (kind === "figures") {
-      const [role, step] = key.split(":");
-      (SSP.figures[role] || (SSP.figures[role] = new Map())).set(Number(step), value);
-    } else if (kind === "names") SSP.names[key] = value;
+    if (kind === "other") { // of a run that lies over this one: its place, the kind, the key
+      const [, place, what, name] = /^(\d+)\/(\w+)\/(.*)$/.exec(key), other = SSP.others[place - 1] || (SSP.others[place - 1] = { run: {}, names: {}, figures: {}, verdict: null });
+      if (what === "figures" || what === "names") known(other, what, name, value);
+      else other[what] = value;
+    } else if (kind === "figures" || kind === "names") known(SSP, kind, key, value);
     else if (kind === "rounds") SSP.rounds.set(Number(key), value);
     else if (kind === "questions") {
       if (!SSP.place.has(key)) { SSP.place.set(key, SSP.questions.length); SSP.questions.push(null); }
-      const [question, target, verdict, rule, version, step, games, scored, rate] = value;
-      SSP.questions[SSP.place.get(key)] = { id: key, at: SSP.place.get(key), question, target: target || "", verdict, rule, version, step, games, scored,
+      const [question, target, verdict, rule, version, step, games, scored, rate, told] = value;
+      SSP.questions[SSP.place.get(key)] = { id: key, at: SSP.place.get(key), question, target: target || "", verdict, rule, version, step, games, scored, told,
         hard: rate === null ? null : 1 - rate, folded: null };
       SSP.details.delete(key);
     } else SSP[kind] = value;

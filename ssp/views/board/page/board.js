@@ -30,7 +30,8 @@ function draw(anew) {
 function head() {
   const { name = "", live, steps: planned = 0 } = SSP.run, done = steps();
   document.title = `${name} · board`;
-  view("name").textContent = name;
+  view("name").textContent = [name, ...SSP.others.filter(Boolean).map(other => other.run.name)].join(" | ");
+  view("tab-league").hidden = !asker(); // versions of one side alone have met nobody
   view("status").className = live ? "live" : "";
   view("status").textContent = live ? `live, step ${done} of ${planned}` : done >= planned ? `finished, ${done} steps` : `ended at step ${done} of ${planned}`;
 }
@@ -96,6 +97,7 @@ async function start() {
   }
   document.addEventListener("keydown", keys);
   view("theme").addEventListener("click", theme);
+  view("axis").addEventListener("change", () => { SSP.axis = view("axis").value; draw(true); });
   view("help").addEventListener("click", () => view("keys").showModal());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
   let waiting = 0;

@@ -2,6 +2,8 @@
 "use strict";
 
 const PAD = { left: 46, right: 10, top: 8, bottom: 22 };
+/** Steps whose mean stands for the start of a run, and for its end. */
+const ENDS = 5;
 /** How a chart of shares is drawn. */
 const SHARES = { form: percent, axis: value => `${Math.round(100 * value)} %`, y: [0, 1] };
 
@@ -34,12 +36,23 @@ function smoothed(points, width) {
   });
 }
 
-/** A card without a picture takes one line: its title, and why; cards that have one come first. Whether it is so. */
-function bare(card, none) {
-  card.root.classList.toggle("bare", none);
-  (card.svg || card.canvas).toggleAttribute("hidden", none);
-  card.note.hidden = none || !card.note.textContent;
+/** A card without a picture is hidden; `absent` says that it is, and why. Whether it is so. */
+function bare(card, none, why = "") {
+  card.root.hidden = none;
+  card.why = why;
   return none;
+}
+
+/** One line for the cards of a view that are hidden. */
+function absent(cards) {
+  const hidden = cards.filter(card => card.root.hidden).map(card => card.why ? `${card.title} (${card.why})` : card.title);
+  return hidden.length ? `Nothing on record: ${hidden.join("; ")}.` : "";
+}
+
+/** A line moved to the axis that is chosen. */
+function moved(one) {
+  const of = one.of || SSP, along = points => points.map(([step, ...values]) => [placed(step, of), ...values]);
+  return { ...one, points: along(one.points), band: one.band ? along(one.band) : one.band };
 }
 
 class Chart {
@@ -63,18 +76,23 @@ class Chart {
   }
 
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
-   *  each value behind the mean}; `dash` may be a pattern; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
+   *  each value behind the mean; of: the run, where it is another one}; `dash` may be a pattern; `marks`: {from, to, text} where an alarm lasted;
+   *  `ends`: how many values stand for the start and the end; `range`: [low, high, text] of healthy values; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
    *  one that is not on record is 0; `xs`: places at which nothing may be on record. */
   draw(spec) {
-    this.spec = { form: plain, unit: "step", xs: [], ...spec };
+    this.spec = { form: plain, unit: "step", xs: [], ends: ENDS, ...spec };
+    if (this.spec.unit === "step" && !spec.stack && SSP.axis !== "step") {
+      this.spec = { ...this.spec, unit: SSP.axis, xform: compact, xs: [], series: spec.series.map(moved),
+        marks: (spec.marks || []).map(mark => ({ ...mark, from: placed(mark.from, SSP), to: placed(mark.to, SSP) })) };
+    }
+    this.root.hidden = false; // a hidden card has no width
     const width = this.width = Math.max(200, this.root.clientWidth - 24), { series: all, stack } = this.spec;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     this.svg.replaceChildren();
     const shown = all.filter(one => one.points.length);
     this.xs = shown.length ? [...new Set([...this.spec.xs, ...shown.flatMap(one => one.points.map(point => point[0]))])].sort((one, other) => one - other) : [];
-    const none = bare(this, !this.xs.length);
-    this.legend.replaceChildren(none ? this.spec.empty || "nothing on record" : "");
-    if (none) return;
+    if (bare(this, !this.xs.length, this.spec.empty)) return;
+    this.legend.replaceChildren();
     const flat = stack ? this.tops(shown) : shown.flatMap(one => [...one.points.map(point => point[1]),
       ...(one.band || []).flatMap(point => point.slice(1))]);
     let low = Math.min(...(this.spec.y ? [this.spec.y[0]] : []), ...ends(flat)),
@@ -85,14 +103,15 @@ class Chart {
     const inner = { w: width - PAD.left - PAD.right, h: this.height - PAD.top - PAD.bottom };
     this.x = value => PAD.left + (lastX === firstX ? inner.w / 2 : (value - firstX) / (lastX - firstX) * inner.w);
     this.y = value => PAD.top + (high - value) / (high - low) * inner.h;
+    if (this.spec.range) this.healthy(...this.spec.range);
     this.axes(low, high, firstX, lastX, width);
     if (stack) this.stacked(shown, inner.w);
     else for (const one of shown) this.line(one, inner.w);
-    for (const { from, to } of this.spec.marks || []) this.mark(Math.max(from, firstX), Math.min(to, lastX));
+    (this.spec.marks || []).forEach(({ from, to, text }, at) => this.mark(Math.max(from, firstX), Math.min(to, lastX), text, at));
     for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
     this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
     this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
-      `${one.name}: from ${this.spec.form(stack ? this.part(one, this.xs[0]) : one.points[0][1])} to ${this.spec.form(this.newest(one))}`).join("; ")}. Arrow keys read it.`);
+      `${one.name}: from ${this.spec.form(this.mean(one, -1))} to ${this.spec.form(this.mean(one, 1))}`).join("; ")}. Arrow keys read it.`);
     this.read(this.at);
   }
 
@@ -152,8 +171,12 @@ class Chart {
   /** A part of a stack at one place. */
   part(one, x) { return (one.points.find(point => point[0] === x) || [x, 0])[1]; }
 
-  /** A line's last value; of a stack's part what the newest place has. */
-  newest(one) { return this.spec.stack ? this.part(one, this.xs[this.xs.length - 1]) : last(one.points); }
+  /** What a line, or a stack's part, is at its start (`side` -1) or end (1): a mean of steps, since one step's rate is of few questions. */
+  mean(one, side) {
+    const all = this.spec.stack ? this.xs.map(x => this.part(one, x)) : one.points.map(point => point[1]);
+    const size = Math.max(1, Math.min(this.spec.ends, side < 0 ? Math.floor(all.length / 2) : all.length)), part = side < 0 ? all.slice(0, size) : all.slice(-size);
+    return part.length ? part.reduce((sum, value) => sum + value, 0) / part.length : null;
+  }
 
   level(value, text, low, high, width) {
     if (value < low || value > high) return;
@@ -162,12 +185,18 @@ class Chart {
       s("text", { x: width - PAD.right, y: y < 24 ? y + 13 : y - 4, "text-anchor": "end" }, text));
   }
 
-  /** An alarm: its steps with a ground of their own, and the word where it began. */
-  mark(from, to) {
+  /** Between which values a figure is healthy: their ground. */
+  healthy(low, high, text) {
+    this.svg.append(s("rect", { class: "healthy", x: PAD.left, y: this.y(high), width: this.width - PAD.left - PAD.right, height: this.y(low) - this.y(high), "fill-opacity": .1, style: { fill: "var(--right)" } }),
+      s("text", { x: PAD.left + 6, y: this.y(low) - 6, style: { fill: "var(--right)" } }, text));
+  }
+
+  /** An alarm: its steps with a ground of their own, and its name where it began; names of several lie below each other. */
+  mark(from, to, text = "alarm", at = 0) {
     const left = this.x(from), right = Math.max(this.x(to), left + 3), late = left > this.width - 60;
     this.svg.append(s("rect", { x: left, y: PAD.top, width: right - left, height: this.height - PAD.top - PAD.bottom, "fill-opacity": .13, style: { fill: "var(--bad)" } }),
       s("line", { x1: left, x2: left, y1: PAD.top, y2: this.height - PAD.bottom, "stroke-width": 1.5, style: { stroke: "var(--bad)" } }),
-      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11, "text-anchor": late ? "end" : "start", style: { fill: "var(--bad)" } }, "alarm"));
+      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11 + 13 * (at % 4), "text-anchor": late ? "end" : "start", style: { fill: "var(--bad)" } }, text));
   }
 
   point(px) {
@@ -188,7 +217,7 @@ class Chart {
     event.preventDefault();
   }
 
-  /** Show the values at one place of `xs` in the legend; null: the newest ones. */
+  /** Show the values at one place of `xs` in the legend; null: those of the end. */
   read(at) {
     if (!this.xs || !this.xs.length) return;
     this.at = at = at === null ? null : Math.min(at, this.xs.length - 1);
@@ -196,7 +225,7 @@ class Chart {
     this.cursor.setAttribute("visibility", at === null ? "hidden" : "visible");
     if (at !== null) for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, this.x(x));
     const items = this.spec.series.filter(one => one.points.length).map(one => {
-      const found = at === null ? this.newest(one) : this.spec.stack ? this.part(one, x) : (one.points.find(point => point[0] === x) || [])[1];
+      const found = at === null ? this.mean(one, 1) : this.spec.stack ? this.part(one, x) : (one.points.find(point => point[0] === x) || [])[1];
       return h("span", {}, h(one.dash ? "i.dash" : "i", { style: { "--tone": `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
     });
     const where = at === null ? "" : `${unit} ${(this.spec.xform || plain)(x)}`;

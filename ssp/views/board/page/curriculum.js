@@ -3,17 +3,13 @@
 
 const SOLVED = [["0", "proposer"], ["1-25", "band1"], ["26-50", "band2"], ["51-75", "band3"], ["76-99", "band4"], ["100", "solver"]];
 
-/** {from, to} of the steps at which an alarm lasted: the one for near-duplicates, or another figure that is 1 while it does. */
-function alarms(role = "game", name = "curriculum/alarm_near_duplicates") {
-  const found = [];
-  let before = null;
-  for (const [step, lasts] of series(role, name)) {
-    if (lasts && before) before.to = step;
-    else if (lasts) found.push(before = { from: step, to: step });
-    else before = null;
-  }
-  return found;
+/** The alarms of this run, or those of one cause, as marks of a chart. */
+function alarms(cause = "") {
+  return ((SSP.verdict || {}).alarms || []).filter(one => !cause || one[1] === cause).map(([role, name, from, to, says, then, where]) => ({ role, text: name, from, to, says, then, where }));
 }
+
+/** When an alarm lasted, in words. */
+const lasted = ({ from, to }) => `step ${from}${to === steps() && SSP.run.live ? " and still" : to > from ? ` to ${to}` : ""}`;
 
 /** A figure of the audit with its bounds, where there are some. */
 function audited(title, colour, name) {
@@ -31,9 +27,10 @@ class CurriculumView {
       near: new Chart("Near-duplicates", { note: "New questions that are nearly one of the rounds just before. Red: an alarm lasts." }),
       truth: new Chart("Against the truth", { note: "By the world's oracle, which no reward sees: labels and answers that are right, attempts judged right, and those judged right by a wrong label. Bands: what questions that it cannot read leave open." }),
       asked: new Chart("What is asked, by class", { note: "Shares of the questions that were tried; beside the accuracy by class of the overview." }),
-      stick: new Chart("Against the yardstick", { classes: ".wide", height: 190, note: "The same questions, asked of the policy that the solver started from. Its curve falls: questions became harder. The other one rises above it: the solver became better. Bands: 95 %." }),
+      stick: new Chart("Against the yardstick", { classes: ".wide", height: 190, note: "The same questions, asked of the policy that the run started from. Its curve falls: questions became harder. The other one rises above it: who answers became better. Bands: 95 %." }),
     };
-    put(view("curriculum"), this.said, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)));
+    this.absent = h("p.note");
+    put(view("curriculum"), this.said, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)), this.absent);
   }
 
   draw() {
@@ -43,21 +40,19 @@ class CurriculumView {
     return [() => this.tell(),
       () => this.charts.solved.draw({ ...SHARES, stack: true, series: SOLVED.map(([name, tone]) => line(name === "0" ? "none" : name === "100" ? "all" : `${name} %`, tone, of(`solved_${name}`), { opacity: .95 })) }),
       () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint)] }),
-      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("proposer searches", "proposer", of("searches"), faint), line("solver searches", "solver", of("solver_searches"), faint)] }),
-      () => this.charts.near.draw({ ...SHARES, marks: alarms(), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
+      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line(`${asker()} searches`, "proposer", of("searches"), faint), line(`${answerer()} searches`, "solver", of("solver_searches"), faint)] }),
+      () => this.charts.near.draw({ ...SHARES, marks: alarms("near-duplicates"), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
       () => this.charts.truth.draw({ ...SHARES, empty: "this world has no oracle", series: [audited("labels right", "ink", "label_truth"), audited("answers right", "solver", "answer_truth"),
         audited("judged right", "grey", "agreement"), audited("judged right, label wrong", "c5", "false_agreement")] }),
       () => this.charts.asked.draw({ ...SHARES, empty: "this world has no oracle", series: figuresLike("game", "game/asked_").sort().map((name, at) => line(name.replace(".", ": "), TONES[at % TONES.length], series("game", `game/asked_${name}`), faint)) }),
-      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "dim", 4)] : [] })];
+      () => this.charts.stick.draw({ ...SHARES, ends: 1, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side(`the run's ${answerer()}`, "solver", 1), side("yardstick", "dim", 4)] : [] }),
+      () => put(this.absent, absent(Object.values(this.charts)))];
   }
 
   /** Which alarms there were, in words. */
   tell() {
-    const newest = steps(), kinds = [["game", "curriculum/alarm_near_duplicates", "near-duplicates"],
-      ...figuresLike("eval", "eval/alarm_").map(name => ["eval", `eval/alarm_${name}`, `${name.replace(".", ": ")} is unlearned`])];
-    const found = kinds.flatMap(([role, name, what]) => alarms(role, name).map(({ from, to }) =>
-      h("span", {}, h("b.wrong", {}, "Alarm: "), `${what}, step ${from}${to === newest && SSP.run.live ? " and still" : to > from ? ` to ${to}` : ""}. `)));
-    put(this.said, found);
+    const found = alarms().filter(one => one.role !== "game" || one.text === "near-duplicates");
+    put(this.said, found.map(one => h("span", {}, h("b.wrong", {}, "Alarm: "), `${one.role === "eval" ? one.says : one.text}, ${lasted(one)}. `)));
     this.said.hidden = !found.length;
   }
 }

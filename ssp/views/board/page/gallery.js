@@ -147,7 +147,9 @@ class Gallery {
     row.element.setAttribute("aria-posinset", String(at + 1));
     row.bar.style.setProperty("width", `${100 * (one.hard || 0)}%`);
     row.hard.textContent = one.hard === null ? "" : one.hard.toFixed(2);
-    row.question.textContent = one.question;
+    const silent = !one.told || (SSP.saved && !document.getElementById(one.id)); // no transcript to look at
+    row.question.textContent = silent ? `${one.question}  (no transcript)` : one.question;
+    row.question.className = silent ? "silent" : "";
     row.question.title = one.question;
     row.target.textContent = one.target;
     row.verdict.textContent = one.verdict === "valid" ? "valid" : one.rule || one.verdict;

@@ -118,10 +118,10 @@ class Strips {
   draw(rows, empty) {
     this.rows = rows.map(row => ({ ...row, map: new Map(row.points) }));
     this.xs = [...new Set(rows.flatMap(row => row.points.map(point => point[0])))].sort((one, other) => one - other);
-    const none = bare(this, !rows.length);
+    const none = bare(this, !rows.length, empty);
     this.canvas.setAttribute("aria-label", `${this.title}. ${rows.map(row =>
       `${row.name}: mean ${percent(row.points.reduce((sum, point) => sum + point[1], 0) / row.points.length)}`).join("; ")}`);
-    if (none) { this.readout.replaceChildren(empty); return; }
+    if (none) return;
     const { context, width } = sharp(this.canvas, rows.length * 19 + 18);
     this.left = 112;
     const cell = this.cell = (width - this.left - 54) / this.xs.length;
@@ -258,6 +258,9 @@ class Arrows {
   }
 
   draw() {
+    const plain = Object.values(SSP.run.bounds || {}).every(bound => bound === 0), past = [...SSP.rounds.values()].some(round => round[7].length || round[8].length);
+    this.root.hidden = plain && !past; // at bound 0 every round is played by the newest versions
+    if (this.root.hidden) return;
     this.size = Math.max(6, Math.floor((this.root.clientWidth - 120) / 62));
     this.newest = Math.max(1, ...SSP.rounds.keys());
     this.slider.max = String(this.newest);
@@ -285,7 +288,7 @@ class Arrows {
     const gap = (width - 96) / Math.max(1, this.size), x = round => 82 + (round - from + .75) * gap, lanes = { proposer: 22, solver: 192 };
     this.svg.append(s("defs", {}, ...["proposer", "solver"].map(role => s("marker", { id: `tip-${role}`, viewBox: "0 0 6 6", refX: 5, refY: 3, markerWidth: 5, markerHeight: 5, orient: "auto" },
       s("path", { d: "M0 0L6 3L0 6Z", style: { fill: `var(--${role})` } })))));
-    this.svg.append(s("text", { x: 0, y: 26 }, "proposer"), s("text", { x: 0, y: 111 }, "round"), s("text", { x: 0, y: 196 }, "solver"));
+    this.svg.append(s("text", { x: 0, y: 26 }, asker()), s("text", { x: 0, y: 111 }, "round"), s("text", { x: 0, y: 196 }, answerer()));
     for (const role of ["proposer", "solver"]) this.lane(role, lanes[role], from, to, x, gap);
     if (met) ["proposer", "solver"].forEach((role, at) => this.past(role, 228 + 24 * at, 7 + at, from, to, x, gap));
     for (let round = from; round <= to; round++) {
@@ -312,7 +315,7 @@ class Arrows {
   }
 
   lane(role, y, from, to, x, gap) {
-    const born = new Map(series(role, "version").map(([step, version]) => [version, step])), place = role === "proposer" ? 1 : 3, sign = role === "proposer" ? 1 : -1;
+    const born = new Map(series(role === "proposer" ? asker() : answerer(), "version").map(([step, version]) => [version, step])), place = role === "proposer" ? 1 : 3, sign = role === "proposer" ? 1 : -1;
     const where = version => Math.max(from - 1, born.has(version) ? born.get(version) : 0), boxes = new Map();
     const arrow = (x1, y1, x2, y2, dotted) => this.svg.append(s("path", { d: `M${x1} ${y1}L${x2} ${y2}`, fill: "none", "stroke-width": 1.3, "marker-end": `url(#tip-${role})`,
       "stroke-dasharray": dotted ? "1.5 3" : null, "stroke-opacity": dotted ? .65 : .9, style: { stroke: `var(--${role})` } }));

@@ -7,79 +7,6 @@ const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour 
 const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
   + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
-const ENDS = 5; // steps whose mean stands for the start of a run, and for its end
-
-class Overview {
-  constructor() {
-    this.tiles = h("dl.tiles");
-    this.told = h("p.note", { hidden: true, style: { "margin-bottom": "12px" } });
-    this.charts = {
-      held: new Chart("Accuracy", { height: 190, note: "Bands: 95 %." }),
-      rate: new Chart("The duel", { height: 190, note: "Faint: each step. Solid: its running mean." }),
-      reward: new Chart("Reward", { height: 190, note: "Mean over the episodes of a batch." }),
-      hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
-    };
-    this.pick = h("select", { "aria-label": "Figure", onchange: () => this.any() });
-    this.free = new Chart("Any figure", { classes: ".wide", height: 190 });
-    this.free.root.querySelector("h2").after(this.pick);
-    put(view("overview"), this.tiles, this.told, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root), this.free.root));
-  }
-
-  draw() {
-    const held = series("eval", "eval/accuracy"), win = series("game", "game/win_rate"), valid = series("game", "game/valid_rate"), hops = series("game", "game/hops_mean");
-    const faint = { faint: true }, total = name => series("game", `reject/${name}`).reduce((sum, point) => sum + point[1], 0);
-    const rules = figuresLike("game", "reject/").filter(name => !name.startsWith("solver_")).sort((one, other) => total(other) - total(one));
-    this.charts.held.name(accuracy());
-    put(this.charts.held.note, `${evaluated()}Bands: 95 %.`);
-    return [() => this.tile(held, win, valid, hops), () => this.charts.held.draw({ ...SHARES, empty: "no evaluation yet", series: [
-      line("all", "ink", held, { band: band(held, "eval/items") }),
-      ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
-        const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
-        const [tone, dash] = HOPS[hop] || ["grey", null];
-        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash, band: band(points, `eval/items_${name}`) });
-      }),
-      ...figuresLike("eval", "eval/accuracy_").filter(name => name.startsWith("by_")).sort().map((name, at) => {
-        const points = series("eval", `eval/accuracy_${name}`);
-        return line(name.slice(3).replace(".", ": "), TONES[(at + 3) % TONES.length], points, { dash: "1 3", band: band(points, `eval/items_${name}`) });
-      })] }),
-    () => this.charts.rate.draw({ ...SHARES, series: [
-      line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
-    () => this.charts.reward.draw({ form: fixed(2), series: playing().map(role => line(role, tint(role), series(role, "reward/mean"), faint)) }),
-    () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", hops, faint),
-      line("proposer searches", "proposer", series("game", "game/proposer_searches"), { dash: true, faint: true }), line("solver searches", "solver", series("game", "game/solver_searches"), { dash: true, faint: true })] }),
-    () => this.charts.reject.draw({ form: whole, stack: true, xs: gameSteps(), empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
-    () => this.charts.entropy.draw({ form: fixed(3), y: [0, 0], series: playing().map(role => line(role, tint(role), series(role, "entropy"), faint)) }),
-    () => this.choices(), () => this.any()];
-  }
-
-  tile(held, win, valid, hops) {
-    const size = points => Math.min(ENDS, Math.max(1, Math.floor(points.length / 2))), mean = points => points.length ? points.reduce((sum, point) => sum + point[1], 0) / points.length : null;
-    const start = points => mean(points.slice(0, size(points))), end = points => mean(points.slice(-size(points)));
-    const change = (points, form, from = start) => points.length > 1 ? h("small", {}, ` from ${form(from(points))}`) : null;
-    const counts = SSP.accounts ? SSP.accounts.outcomes : {}, voids = Object.entries(counts).filter(([name]) => name.startsWith("void/")).reduce((sum, [, number]) => sum + number, 0);
-    const issued = SSP.accounts ? Object.values(SSP.accounts.issued).reduce((sum, number) => sum + number, 0) : null;
-    put(this.tiles, [[accuracy(), percent(last(held)), change(held, percent, points => points[0][1])], ["solver right", percent(end(win)), change(win, percent)], ["proposals valid", percent(end(valid)), change(valid, percent)],
-      ["hops of a question", fixed(2)(end(hops)), change(hops, fixed(2))], ["questions", whole(SSP.questions.length), null], ["episodes", whole(issued), null], ["voids", whole(voids), null]]
-      .map(([name, value, more]) => h("div.tile", {}, h("dt", {}, name), h("dd", {}, value, more))));
-    const played = Math.max(...[win, valid, hops].map(size));
-    this.told.hidden = ![win, valid, hops].some(points => points.length > 1);
-    put(this.told, `Accuracy: last and first evaluation. Right, valid, hops: ${played > 1 ? `means of the last and the first ${played} steps` : "last and first step"}.`);
-  }
-
-  choices() {
-    const names = [...playing(), "game", "eval"].flatMap(role => (SSP.names[role] || []).map(name => `${role}: ${name}`));
-    if (names.length === this.pick.options.length) return;
-    const chosen = this.pick.value || `${playing().at(-1)}: grad_norm`;
-    put(this.pick, names.map(name => h("option", {}, name)));
-    this.pick.value = names.includes(chosen) ? chosen : names[0] || "";
-  }
-
-  any() {
-    const [role, name] = this.pick.value.split(": "), plays = playing().includes(role);
-    const roles = plays ? playing() : [role];
-    this.free.draw({ series: name ? roles.map(one => line(plays ? one : name, plays ? tint(one) : "ink", series(one, name), { faint: true })) : [] });
-  }
-}
 
 /** What the periodic evaluation asks, and where it searches. */
 function evaluated() {
@@ -114,7 +41,7 @@ class League {
   constructor() {
     this.said = h("p.note.plain", { hidden: true });
     this.ratings = new Chart("Ratings", { height: 372, note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
-    this.pairs = new Chart("Each version against the opponent of its time", { classes: ".wide", height: 240, note: "The solver's share of right attempts, 95 % (attempts at one question resemble each other, and count for less)." });
+    this.pairs = new Chart("Each version against the opponent of its time", { classes: ".wide", height: 240, note: "The win rate, 95 % (attempts at one question resemble each other, and count for less)." });
     this.map = new HeatMap();
     this.arrows = new Arrows();
     this.summary = h("summary", {}, "Ratings and payoff of versions that nothing compares");
@@ -127,21 +54,21 @@ class League {
     const said = [];
     this.folded(league.groups > 1 && league.groups === league.cells.length);
     if (league.missing) said.push(`Ratings need ${league.missing}, which is not installed where this page comes from.`);
-    else if (!league.cells.length) said.push("No version of the solver has met a version of the proposer yet: nothing is rated.");
+    else if (!league.cells.length) said.push(`No version of the ${answerer()} has met a version of the ${asker()} yet: nothing is rated.`);
     else if (league.groups > 1 && league.groups === league.cells.length) said.push("Pure self-play: each version met only the opponent of its own time, so no game compares two versions of one role. The ratings show how far the two "
-      + "sides are apart; whether both rose or both fell together cannot be known from these games. Held-out accuracy can tell, for the solver; games across versions could, for both.");
+      + "sides are apart; whether both rose or both fell together cannot be known from these games. An accuracy can tell, for who answers; games across versions could, for both.");
     else if (league.groups > 1) said.push(`The versions fall into ${league.groups} groups that met none of each other's opponents: games compare versions within a group only.`);
     if (league.mixed) said.push(`${counted(league.mixed, "game is", "games are")} left out: weights changed within them.`);
     if (league.left) said.push(`${counted(league.left, "older version is", "older versions are")} left out here.`);
     put(this.said, said.map(text => h("span", {}, text, " ")));
     this.said.hidden = !said.length;
     const met = ofTheirTime(league.cells);
-    return [() => this.fold.open && this.ratings.draw({ unit: "version", form: whole, empty: "nobody met", series: ["proposer", "solver"].map(role => {
-      const points = league.ratings[role] || [];
-      return line(role, role, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
+    return [() => this.fold.open && this.ratings.draw({ unit: "version", ends: 1, form: whole, empty: "nobody met", series: [["proposer", asker()], ["solver", answerer()]].map(([side, role]) => {
+      const points = league.ratings[side] || [];
+      return line(role, side, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
     }) }),
-    () => this.pairs.draw({ unit: "solver version", ...SHARES, empty: "nobody met", levels: [{ at: .5, text: "even" }],
-      series: [line("solver right", "solver", met.map(cell => [cell[0], cell[4] / cell[3]]), { band: met.map(cell => [cell[0], cell[5], cell[6]]) })] }),
+    () => this.pairs.draw({ unit: `${answerer()} version`, ends: 1, ...SHARES, empty: "nobody met", levels: [{ at: .5, text: "even" }],
+      series: [line("win rate", "solver", met.map(cell => [cell[0], cell[4] / cell[3]]), { band: met.map(cell => [cell[0], cell[5], cell[6]]) })] }),
     () => this.fold.open && this.map.draw(league), () => this.arrows.draw()];
   }
 
@@ -157,8 +84,8 @@ class League {
 class DuelView {
   constructor() {
     this.pick = h("select", { "aria-label": "Duel", onchange: () => this.choose(this.pick.value) });
-    this.follow = h("input", { type: "checkbox", checked: true, onchange: () => this.draw() });
-    this.following = h("label", { title: "Always the newest duel" }, this.follow, " newest");
+    this.follow = h("input", { type: "checkbox", onchange: () => this.draw() });
+    this.following = h("label", { title: "Always the newest duel" }, this.follow, " follow the newest");
     this.body = h("div");
     this.duel = new Duel(this.body, false);
     put(view("duel"), h("div.card", {}, h("div.filters", {}, this.following, h("button", { "aria-label": "Older duel (k)", title: "k", onclick: () => this.step(-1) }, "← older"),
@@ -172,14 +99,23 @@ class DuelView {
     if (SSP.duels[at]) this.choose(SSP.duels[at]);
   }
 
+  /** The duels, the most instructive first: attempts right and wrong alike, with a transcript; of equals the newest. */
+  ranked() {
+    const worth = one => (one.told ? 1 : 0) + (one.hard === null ? 0 : 4 * one.hard * (1 - one.hard));
+    return SSP.duels.map((id, at) => ({ id, at, worth: worth(SSP.questions[SSP.place.get(id)]) }))
+      .sort((one, other) => other.worth - one.worth || other.at - one.at).map(one => one.id);
+  }
+
   draw() {
     const newest = SSP.duels[SSP.duels.length - 1];
-    if (this.follow.checked || !this.chosen) this.chosen = newest;
+    const ranked = this.ranked();
+    if (this.follow.checked) this.chosen = newest;
+    else if (!this.chosen) this.chosen = ranked[0];
     if (!this.chosen) { put(this.body, h("p.empty", {}, "No question has been played yet.")); return; }
-    const names = SSP.duels.includes(this.chosen) ? SSP.duels : [this.chosen, ...SSP.duels];
-    put(this.pick, [...names].reverse().map(id => {
+    const names = ranked.includes(this.chosen) ? ranked : [this.chosen, ...ranked];
+    put(this.pick, names.map(id => {
       const one = SSP.questions[SSP.place.get(id)];
-      return h("option", { value: id }, `step ${one.step}: ${one.question.slice(0, 60)} → ${one.target}`);
+      return h("option", { value: id }, `${one.hard === null ? "" : `${Math.round(100 * (1 - one.hard))} % right, `}step ${one.step}: ${one.question.slice(0, 60)} → ${one.target}`);
     }));
     this.pick.value = this.chosen;
     this.duel.show(this.chosen, !SSP.details.has(this.chosen));
@@ -197,31 +133,36 @@ class Machine {
     this.time = new Chart("Where a step's time goes", { note: "Seconds on the critical path." });
     this.rate = new Chart("Speed", { note: "Model tokens over the step's wall time." });
     this.idle = new Strips("Idle share of the actors", "Strong: nothing to do all the step. Faint: busy.");
+    this.gpu = new Chart("GPUs of the head", { note: "Means over its devices; dashed: the fullest device's memory." });
     this.void = new Chart("Voids by cause", { note: "Faults of ours: no reward, no gradient." });
     this.accounts = h("div.card", {}, h("h2", {}, "Accounts"));
     this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
     this.settings = h("div.card", {}, h("h2", {}, "Settings"));
     this.timeline = new Timeline();
-    put(view("machine"), h("div.grid", {}, [this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
+    this.charts = [this.stale, this.time, this.idle, this.rate, this.void, this.gpu];
+    this.absent = h("p.note");
+    put(view("machine"), h("div.grid", {}, this.charts.map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root), this.absent);
   }
 
   draw() {
     const bounds = SSP.run.bounds || {}, parts = [["generate", "c4"], ["search", "c3"], ["verify", "c1"], ["judge", "c5"], ["learn", "c2"], ["overhead", "grey"]];
-    return [() => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: playing().flatMap(role =>
-      [line(role, tint(role), series(role, "staleness/mean")), line(`${role} max`, tint(role), series(role, "staleness/max"), { dash: true })]) }),
+    const stale = Object.values(bounds).some(bound => bound > 0) || playing().some(role => series(role, "staleness/max").some(([, value]) => value > 0));
+    return [() => this.stale.draw({ form: fixed(1), y: [0, 1], empty: "bound 0, and nothing was stale", levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: stale ? playing().flatMap(role =>
+      [line(role, tint(role), series(role, "staleness/mean")), line(`${role} max`, tint(role), series(role, "staleness/max"), { dash: true })]) : [] }),
+    () => this.gpu.draw({ ...SHARES, empty: "no GPU was seen", series: [line("busy", "c2", series("game", "gpu/utilisation")), line("memory", "c4", series("game", "gpu/memory")), line("memory, fullest", "c4", series("game", "gpu/memory_max"), { dash: true })] }),
     () => this.time.draw({ form: seconds, axis: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
     () => this.rate.draw({ form: whole, y: [0, 0], series: [line("model tokens a second", "ink", series("game", "tokens_per_second"), { faint: true })] }),
-    () => this.idle.draw(figuresLike("game", "time/idle_share_").sort().map(name => ({ name, colour: name.includes("proposer") ? "proposer" : name.includes("solver") ? "solver" : "referee", points: series("game", `time/idle_share_${name}`) })),
-      gameSteps().length ? "This run played in one process: there are no actors to be idle." : "nothing on record"),
+    () => this.idle.draw(figuresLike("game", "time/idle_share_").sort().map(name => ({ name, colour: asker() && name.includes(asker()) ? "proposer" : name.includes(answerer()) ? "solver" : "referee", points: series("game", `time/idle_share_${name}`) })),
+      gameSteps().length ? "this run played in one process: no actors" : ""),
     () => this.void.draw({ form: whole, stack: true, xs: gameSteps(), empty: "no episode was void", series: figuresLike("game", "void/").map((name, place) => line(name, TONES[place % TONES.length], series("game", `void/${name}`))) }),
-    () => this.books(), () => this.timeline.draw(SSP.timeline)];
+    () => this.books(), () => this.timeline.draw(SSP.timeline), () => put(this.absent, absent(this.charts))];
   }
 
   books() {
     const accounts = SSP.accounts || { issued: {}, states: {}, outcomes: {}, causes: {} }, roles = Object.keys(accounts.states);
     const states = ["created", "running", "grading", "queued", "trained", "dropped", "voided", "kept"];
     const sum = role => states.reduce((total, state) => total + (accounts.states[role][state] || 0), 0);
-    put(this.accounts, h("h2", {}, "Accounts"), roles.length ? h("table", {}, h("tr", {}, h("th", {}, "episodes"), roles.map(role => h(`th.n.${role}`, {}, role))),
+    put(this.accounts, h("h2", {}, "Accounts"), roles.length ? h("table", {}, h("tr", {}, h("th", {}, "episodes"), roles.map(role => h(`th.n.${tint(role)}`, {}, role))),
       h("tr", {}, h("td", {}, "issued"), roles.map(role => h("td.n", {}, h("b", {}, whole(accounts.issued[role] || 0))))),
       states.map(state => h("tr", {}, h("td.dim", {}, state), roles.map(role => h("td.n", {}, whole(accounts.states[role][state] || 0))))),
       h("tr", {}, h("td", {}, "sum"), roles.map(role => { const right = sum(role) === (accounts.issued[role] || 0); return h(`td.n.${right ? "right" : "wrong"}`, {}, `${whole(sum(role))} ${right ? "✓" : "✗"}`); }))) : h("p.empty", {}, "no ledger yet"),
