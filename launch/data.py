@@ -11,7 +11,7 @@ from typing import Any
 from launch.cli import Parser, options, run, whole, writable
 from ssp.base.errors import hold
 from ssp.base.printable import say
-from ssp.data import readers, writers
+from ssp.data import merging, writers
 from ssp.game import protocols
 from ssp.learning.warmup import rag
 
@@ -45,14 +45,15 @@ def main(argv: Sequence[str]) -> int:
     rule = "--to traces, and it alone, takes --found and --protocol"
     hold(only_traces, rule, f"--to {args.to}", "see ssp data --help")
 
-    parts = readers.parts(args.src, _names(args.source), _names(args.split))
+    parts = merging.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     several: list[str] = []
+    columns = _columns(args.columns)
     read: Sequence[Sequence[Any]]
     if args.to == TARGETS:
-        read = [readers.targets(part, dropped, several) for part in parts]
+        read = [merging.targets(part, dropped, several, columns) for part in parts]
     else:
-        read = readers.merge(parts, dropped)
+        read = merging.merge(parts, dropped, columns)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
@@ -84,6 +85,17 @@ def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
     return traces
 
 
+def _columns(text: str) -> dict[str, str]:
+    """Our name of a column → the file's. InputError for what is no OURS=THEIRS."""
+    columns = {}
+    for pair in _names(text):
+        ours, equals, theirs = pair.partition("=")
+        rule = "--columns names columns as OURS=THEIRS, joined by commas"
+        hold(ours and equals and theirs, rule, pair, "for example question=problem,answer=label")
+        columns[ours.strip()] = theirs.strip()
+    return columns
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -96,7 +108,7 @@ def flags(parser: Parser) -> None:
         "src",
         nargs="+",
         type=Path,
-        help="jsonl, packed or not, parquet, or a folder NAME/{train,dev,test}.jsonl",
+        help="a file, a pattern 'train-*.parquet', or a folder with train, dev and test",
     )
     add("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
     add(
@@ -127,6 +139,12 @@ def flags(parser: Parser) -> None:
         default="",
         metavar="A,B",
         help="of rows without one; of a folder the first of test, dev, train",
+    )
+    add(
+        "--columns",
+        default="",
+        metavar="OURS=THEIRS,...",
+        help="whose columns become question, answer, answer_aliases, answer_patterns, id",
     )
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
 

@@ -13,14 +13,11 @@ import numpy as np
 
 from ssp.base.episode import Document
 from ssp.base.errors import hold
-from ssp.data import rows
+from ssp.data import opened
+from ssp.data.containers import is_lines
 from ssp.data.readers import decode, stream_corpus
 from ssp.data.rows import Row
 from ssp.search.hits import Rows, printed
-
-PACKED = (*rows.PACKED, ".parquet")
-"""Endings of corpus files that are unpacked. The bytes of others are their rows, so they can serve
-in place."""
 
 LINK_FROM = 2**30
 """Bytes from which on a file is linked into an index folder, not copied."""
@@ -72,7 +69,8 @@ def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[
     """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM`
     bytes or more) and `offsets` (.npy). Returns the number of rows, and `bm25.fingerprint`.
     InputError for a bad row, an id twice, an empty file."""
-    size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
+    in_place = is_lines(corpus) and corpus.suffix not in opened.PACKED
+    size = corpus.stat().st_size if in_place else 0
     linked = size >= LINK_FROM
     starts, hashes = array("q"), array("Q")
     digest = hashlib.sha256()

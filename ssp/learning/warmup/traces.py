@@ -21,7 +21,8 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER, Document, Episode, Outcome
 from ssp.base.errors import InputError, hold
 from ssp.config.role import LimitsConfig
 from ssp.config.schema import RefereeConfig
-from ssp.data.rows import Row, rows, show
+from ssp.data.containers import rows
+from ssp.data.rows import Row, show
 from ssp.engines import StopWords
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer

@@ -18,7 +18,7 @@ import numpy as np
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import sync, whole
-from ssp.data.rows import lines
+from ssp.data.containers import files
 from ssp.search import documents, postings
 from ssp.search.documents import MappedDocuments, Progress
 from ssp.search.encoders.families import EncoderSpec
@@ -73,15 +73,17 @@ class IndexPlan:
         file that is not one."""
         body = asdict(replace(self, device=""))
         body |= {"folder": str(self.folder), "version": store.VERSION}
-        files = {"corpus": corpus, "embedding": self.embedding, "faiss_file": self.faiss_file}
-        for key, path in files.items():
+        sources = {"corpus": corpus, "embedding": self.embedding, "faiss_file": self.faiss_file}
+        for key, path in sources.items():
             if path is None:
                 continue
-            if path.is_dir():
-                next(lines(path))  # refuses it, with the names of the files in it
-            hold(path.is_file(), "a data file must exist, and be a file", path, "check the path")
-            stat = path.stat()
-            body[key] = [str(path.absolute()), stat.st_size, stat.st_mtime_ns]
+            marks: list[Any] = []
+            for file in files(path) if key == "corpus" else [path]:
+                rule = "a data file must exist, and be a file"
+                hold(file.is_file(), rule, file, "check the path")
+                stat = file.stat()
+                marks += [str(file.absolute()), stat.st_size, stat.st_mtime_ns]
+            body[key] = marks
         return json.loads(json.dumps(body))  # type: ignore[no-any-return]
 
 
