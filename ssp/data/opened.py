@@ -50,7 +50,7 @@ def bare(path: Path) -> Path:
 
 
 @contextmanager
-def reading(path: Path, reached: Callable[[], str] = lambda: "its beginning") -> Iterator[None]:
+def reading(path: Path, reached: Callable[[], str] = lambda: "line 0") -> Iterator[None]:
     """InputError for what cannot be read, unpacked or decoded behind the place `reached()`."""
     try:
         yield
