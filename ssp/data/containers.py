@@ -117,12 +117,13 @@ def _folder(path: Path) -> InputError:
 
 
 def _shape(path: Path) -> str:
-    """How a file is read: by its ending, or by how it begins: "[" an array, "{" an object or lines
+    """How a file is read: by its ending, or by how it begins: "[" an array, "{" one object, perhaps,
     in a .json, "" lines."""
     if path.suffix == ".parquet":
         return path.suffix
     with reading(path), opened(path) as stream:
-        start = stream.read(300)
+        start = stream.readline(ROW_BYTES)
+        second = stream.readline(ROW_BYTES)
     refuse_other(path, start)
     ending = bare(path).suffix
     if ending in TABLES:
@@ -130,7 +131,8 @@ def _shape(path: Path) -> str:
     start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"["):
         return "["
-    return "{" if ending == ".json" and start.startswith(b"{") else ""
+    lined = ending != ".json" or second.lstrip().startswith(b"{")
+    return "{" if start.startswith(b"{") and not lined else ""
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Row]:
@@ -192,11 +194,7 @@ def _array(path: Path) -> Iterator[Row]:
 def _objects(path: Path) -> Iterator[Row] | None:
     """Rows of a .json file that is one object (`_within`); None where it is JSON lines."""
     with reading(path), opened(path) as stream:
-        raw = stream.readline(ROW_BYTES)
-        second = stream.readline(ROW_BYTES)
-        if second.lstrip().startswith(b"{"):
-            return None
-        raw += second + stream.read(OBJECT_BYTES)
+        raw = stream.read(OBJECT_BYTES)
     step = "make JSON lines of what is in it, for example with jq"
     hold(len(raw) < OBJECT_BYTES, "a file of one JSON object has at most 256 MB", path, step)
     try:

@@ -42,8 +42,9 @@ def never(stage, done, total):
 
 
 def stored(corpus, folder):
-    found = documents.store(corpus, folder / "blob", folder / "offsets.npy", never)
-    return found, MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
+    *found, skipped = documents.store(corpus, folder / "blob", folder / "offsets.npy", never)
+    assert skipped == 0
+    return tuple(found), MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
 
 
 def write(path, raw):
