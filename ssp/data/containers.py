@@ -141,12 +141,16 @@ def _table(path: Path, delimiter: str) -> Iterator[Row]:
     with reading(path, lambda: f"row {index}"), opened(path) as raw:
         text = io.TextIOWrapper(raw, "utf-8-sig", newline="")
         first = text.readline(ROW_BYTES)
-        bare_collection = delimiter == "\t" and first.partition("\t")[0].isdecimal()
-        quoting = csv.QUOTE_NONE if bare_collection else csv.QUOTE_MINIMAL
-        table = csv.reader(chain([first], text), delimiter=delimiter, quoting=quoting, strict=True)
+        headless = delimiter == "\t" and first.partition("\t")[0].isdecimal()
+        table = csv.reader(
+            chain([first], text),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_NONE if headless else csv.QUOTE_MINIMAL,
+            strict=True,
+        )
         rule = "a table has one cell a column in each row, and names its columns in the first line"
         try:
-            names = list(COLLECTION) if bare_collection else next(table, [])
+            names = list(COLLECTION) if headless else next(table, [])
             differ = len(set(names)) == len(names)
             hold(differ, "the columns of a data file have different names", path, "rename one")
             for cells in table:
