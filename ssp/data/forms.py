@@ -1,6 +1,6 @@
 """The forms in which others publish questions, corpora and predictions, as tables: by which columns a
 form is known, and which of them become which of ours. The readers take rows in our names alone; the
-page on data shows these tables, and the tests go through them."""
+command `ssp data forms` shows these tables, and the tests go through them."""
 
 from __future__ import annotations
 
@@ -149,6 +149,19 @@ PREDICTIONS = (
     Form("pred", ("pred",), {"prediction": "pred"}, blank=True),
 )
 """Forms of predictions, beside {id, prediction} and {golden_answers, prediction}."""
+
+
+def table() -> list[tuple[str, str, str]]:
+    """What is read, the form's name, and its columns, each with ours that it becomes, in lines."""
+    of = {"questions": QUESTIONS, "corpora": CORPORA, "predictions": PREDICTIONS}
+    told = []
+    for what, forms in of.items():
+        for form in forms:
+            ours = {path: name for name, paths in form.takes.items() for path in paths.split(" + ")}
+            paths = dict.fromkeys([*form.known, *ours])
+            shown = [f"{path} -> {ours[path]}" if path in ours else path for path in paths]
+            told.append((what, form.name, ", ".join(shown)))
+    return told
 
 
 def recast(row: Row, forms: Sequence[Form]) -> Row:

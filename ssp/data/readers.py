@@ -292,7 +292,8 @@ def _question(
         rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
         step = (
             "name its columns: ssp data convert FILE --columns question=COLUMN,answer=COLUMN --to"
-            " plain --out NEW; rows without a question are targets (data.targets)"
+            " plain --out NEW (what is read: ssp data forms); rows without a question are targets"
+            " (data.targets)"
         )
         place.fail(name, rule, place.lacks(), step)
     if row.form == forms.PATTERNS:

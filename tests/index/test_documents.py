@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.data import readers
-from ssp.data.readers import decode, read_corpus
 from ssp.data.opened import parse
+from ssp.data.readers import decode, read_corpus
 from ssp.search import documents
 from ssp.search.bm25 import fingerprint
 from ssp.search.documents import MappedDocuments

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 from folders import DIM, Encode, corpus, dense
 
+from launch import data
 from launch import index as command
 from ssp.base.errors import Fault, InputError
 from ssp.base.words import says
 from ssp.data import forms
 from ssp.data.readers import read_corpus
-from ssp.game import corpora
+from ssp.game import corpora, protocols
 from ssp.game.evaluation.rows import found
-from ssp.learning.warmup import traces
+from ssp.learning.warmup import traces, transcripts
 from ssp.search.bm25 import build
 from ssp.search.hits import Knobs
 from ssp.search.index import store
@@ -191,9 +192,49 @@ def test_an_empty_contents_hides_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["openai_messages.jsonl", "sharegpt.jsonl", "searchr1_text.jsonl"])
-def test_traces_of_another_form_teach_nobody(name: str) -> None:
+@pytest.mark.parametrize("protocol", ["search-r1", "chat-tools", "research"])
+def test_transcripts_of_others_become_traces_in_every_protocol(tmp_path: Path, name: str, protocol: str) -> None:
     columns = json.loads((INPUTS / name).read_text(encoding="utf-8"))
-    refused("a trace has fields, turns and results", lambda: traces.read(INPUTS / name), *columns)
+    step = refused("a trace has fields, turns and results", lambda: traces.read(INPUTS / name), *columns).next_step
+    assert "--to traces" in step
+    out = tmp_path / "traces.jsonl"
+    words = ["convert", str(INPUTS / name), "--to", "traces", "--protocol", protocol, "--out", str(out)]
+    assert data.main(words) == 0
+    (trace,) = traces.read(out)
+    spoken = protocols.get(protocol)
+    assert trace.fields == {"question": "which town?"}
+    assert [spoken.queries(turn) for turn in trace.turns] == [("oru",), ()]
+    assert spoken.final("solver", trace.turns[-1]) == "Talvik"
+    (documents,) = trace.results
+    title = "Oru" if name == "searchr1_text.jsonl" else ""
+    assert [(document.title, document.text) for document in documents] == [(title, "x")]
+    if name != "openai_messages.jsonl":
+        assert "<think>a</think>" in trace.turns[0]
+
+
+ASKED_FOR = {"role": "user", "content": "which town?"}
+SEARCH = {"function": {"name": "search", "arguments": {"query": "oru"}}}
+
+
+@pytest.mark.parametrize(
+    ("row", "rule"),
+    [
+        ({"text": "x"}, "a transcript has its turns in"),
+        ({"messages": [ASKED_FOR]}, "the last turn answers"),
+        ({"messages": [ASKED_FOR, ASKED_FOR]}, "one question"),
+        ({"messages": [ASKED_FOR, {"role": "assistant", "tool_calls": [SEARCH]}]}, "the last turn answers"),
+        ({"messages": [ASKED_FOR, {"role": "tool", "content": "x"}]}, "a result follows its search"),
+        ({"messages": [ASKED_FOR, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "with a query"),
+        (
+            {"messages": [ASKED_FOR, *[{"role": "assistant", "tool_calls": [SEARCH]}] * 2]},
+            "each search has its result",
+        ),
+        ({"question": "which?", "response": "<think>a</think> I do not know"}, "a turn searches or answers"),
+    ],
+)
+def test_a_transcript_that_play_would_not_have_is_refused(tmp_path: Path, row: dict[str, Any], rule: str) -> None:
+    path = written(tmp_path / "t.jsonl", [row])
+    refused(rule, lambda: transcripts.read([path], protocols.get("search-r1")), "line 1")
 
 
 # --------------------------------------------------------------------------------------------------------------- words

@@ -182,7 +182,8 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
 def _trace(row: Row) -> Trace:
     """The trace on a line. InputError naming the field that is none."""
     if not row.has("fields") or not row.has("turns"):
-        step = "write it in the form of docs/warmup.md, Traces"
+        step = "write it in the form of docs/warmup.md, Traces, or make traces of transcripts:"
+        step += " ssp data convert FILE --to traces --protocol ID --out NEW"
         row.fail("fields", "a trace has fields, turns and results", row.lacks(), step)
 
     def refuse(name: str, rule: str, value: object) -> NoReturn:
