@@ -11,13 +11,13 @@ from typing import Any
 from launch.cli import Parser, options, run, whole, writable
 from ssp.base.errors import hold
 from ssp.base.printable import say
-from ssp.data import parts as files
-from ssp.data import writers
+from ssp.data import forms, golds, merging, writers
 from ssp.game import protocols
-from ssp.learning.warmup import rag
+from ssp.learning.warmup import rag, transcripts
 
 TRACES = "traces"
 TARGETS = "ssp"
+FORMS = "forms"
 SEVERAL = "rows have several right answers: the first alone is the target"
 
 
@@ -39,21 +39,31 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
     path."""
     summary = "Convert and merge question files; formats are recognised row by row."
+    if list(argv) == [FORMS]:
+        return _shown()
     args = options(argv, "data", summary, flags)
     rule = "--out is a file that does not exist yet"
     hold(not args.out.exists(), rule, args.out, "remove it or choose another")
-    only_traces = {bool(args.found), bool(args.protocol)} == {args.to == TRACES}
-    rule = "--to traces, and it alone, takes --found and --protocol"
-    hold(only_traces, rule, f"--to {args.to}", "see ssp data --help")
+    of_traces = args.to == TRACES
+    fits = bool(args.protocol) == of_traces and (of_traces or not args.found)
+    rule = "--to traces, and it alone, takes --protocol, and --found where the source is questions"
+    hold(fits, rule, f"--to {args.to}", "see ssp data --help")
+    if of_traces and not args.found:
+        made = transcripts.read(args.src, protocols.get(args.protocol))
+        with writable("the file can be written", args.out):
+            writers.write_traces(args.out, made)
+        say(f"{args.out}: {len(made):,} rows, {args.to}")
+        return 0
 
-    parts = files.parts(args.src, _names(args.source), _names(args.split))
+    parts = merging.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     several: list[str] = []
+    columns = _columns(args.columns)
     read: Sequence[Sequence[Any]]
     if args.to == TARGETS:
-        read = [files.targets(part, dropped, several) for part in parts]
+        read = [merging.targets(part, dropped, several, columns) for part in parts]
     else:
-        read = files.merge(parts, dropped)
+        read = merging.merge(parts, dropped, columns)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
@@ -85,6 +95,28 @@ def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
     return traces
 
 
+def _shown() -> int:
+    """Print the forms that are read."""
+    say(
+        f"questions: {', '.join(golds.COLUMNS)} beside question, prompt or {', '.join(forms.ASKED)}"
+    )
+    for what, name, columns in forms.table():
+        say(f"{what}: {name}: {columns}")
+    say(f"traces: {'; '.join(transcripts.FORMS.values())}")
+    return 0
+
+
+def _columns(text: str) -> dict[str, str]:
+    """Our name of a column → the file's. InputError for what is no OURS=THEIRS."""
+    columns = {}
+    for pair in _names(text):
+        ours, equals, theirs = pair.partition("=")
+        rule = "--columns names columns as OURS=THEIRS, joined by commas"
+        hold(ours and equals and theirs, rule, pair, "for example question=problem,answer=label")
+        columns[ours.strip()] = theirs.strip()
+    return columns
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -92,12 +124,12 @@ def _names(text: str) -> list[str]:
 def flags(parser: Parser) -> None:
     """The options of `ssp data`."""
     add = parser.add_argument
-    add("action", choices=["convert"])
+    add("action", choices=["convert"], help=f"or: ssp data {FORMS}, what is read")
     add(
         "src",
         nargs="+",
         type=Path,
-        help="jsonl, packed or not, parquet, or a folder NAME/{train,dev,test}.jsonl",
+        help="a file, a pattern 'train-*.parquet', or a folder with train, dev and test",
     )
     add("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
     add(
@@ -106,7 +138,7 @@ def flags(parser: Parser) -> None:
         type=Path,
         default=[],
         metavar="FILE",
-        help="traces: answers of POST /retrieve, in order",
+        help="traces of questions: answers of POST /retrieve, in order; else SRC holds transcripts",
     )
     add("--protocol", default="", metavar="ID", help="traces: whose prompt and answer they are")
     add(
@@ -128,6 +160,12 @@ def flags(parser: Parser) -> None:
         default="",
         metavar="A,B",
         help="of rows without one; of a folder the first of test, dev, train",
+    )
+    add(
+        "--columns",
+        default="",
+        metavar="OURS=THEIRS,...",
+        help="whose columns become question, answer, answer_aliases, answer_patterns, id",
     )
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
 

@@ -48,8 +48,11 @@ def main(argv: Sequence[str]) -> int:
         with _bar() as report:
             made = builder.build_index(args.corpus, args.out, _plan(args), report)
         parts = [f"{args.out}: {made.rows:,} documents"]
+        if args.skip_empty:
+            parts.append(f"{made.skipped:,} without text left out")
         if made.bm25:
-            parts.append(f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g})")
+            stems = f", {made.stemmer} stems" if made.stemmer else ""
+            parts.append(f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g}{stems})")
         if made.dense:
             encoder = made.dense.encoder.model
             parts.append(f"{made.dense.factory} of {made.dense.dim} numbers by {encoder}")
@@ -68,7 +71,7 @@ def _plan(args: Any) -> IndexPlan:
                 option = f"--{name.replace('_', '-')} with --kind bm25"
                 step = f"leave it out, or set --kind {DENSE} or {HYBRID}"
                 raise InputError("a BM25 index has no vectors", option, step)
-        return IndexPlan(kind, args.k1, args.b)
+        return IndexPlan(kind, args.k1, args.b, stemmer=args.stemmer, skip_empty=args.skip_empty)
     rule = f"a {kind} index has an encoder"
     hold(args.encoder, rule, "no --encoder", "set --encoder to a model's name or folder")
     folder = models.folder(args.encoder, "--encoder")
@@ -89,6 +92,8 @@ def _plan(args: Any) -> IndexPlan:
         save_embedding=args.save_embedding,
         embedding=args.embedding,
         faiss_file=args.faiss_file,
+        stemmer=args.stemmer,
+        skip_empty=args.skip_empty,
     )
 
 
@@ -153,7 +158,7 @@ def flags(parser: Parser) -> None:
     add(
         "--corpus",
         type=Path,
-        help="jsonl, packed or not, or parquet: {id, contents} or {id, title, text}",
+        help="a file, a pattern 'part-*.jsonl', or a folder of numbered files",
     )
     add(
         "--out",
@@ -169,10 +174,17 @@ def flags(parser: Parser) -> None:
     add(
         "--kind",
         choices=KINDS,
-        help="default: dense with --encoder, else bm25 (no stemming); hybrid is both",
+        help="default: dense with --encoder, else bm25; hybrid is both",
     )
     add("--k1", type=float, default=1.2, help="BM25: term saturation, at least 0 (default 1.2)")
     add("--b", type=float, default=0.25, help="BM25: length normalisation, 0 to 1 (default 0.25)")
+    add(
+        "--stemmer",
+        default="",
+        metavar="NAME",
+        help="BM25: words as their stems: porter (as Lucene, Pyserini), german, ... (default: none)",
+    )
+    add("--skip-empty", action="store_true", help="leave out passages without text, and count them")
     of_vectors(add)
 
 

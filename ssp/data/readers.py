@@ -3,7 +3,7 @@ is refused with file, place and column. So is a right answer that normalises to 
 answer would match it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -12,8 +12,11 @@ import orjson
 
 from ssp.base.episode import Document
 from ssp.base.errors import hold
-from ssp.data import golds
-from ssp.data.rows import Row, lines, parse, rows, show
+from ssp.data import forms, golds
+from ssp.data.containers import is_lines, rows
+from ssp.data.opened import lines, parse
+from ssp.data.patterns import MOST, spellings
+from ssp.data.rows import Row, show
 
 T = TypeVar("T")
 
@@ -33,7 +36,7 @@ _ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？]$", re.DOTALL)
 CATEGORIES = 24
 """Values that a column of categories has at most: each is a figure."""
 
-IDS = ("id", "_id", "qid", "question_id", "query_id")
+IDS = ("id", "_id", "qid", "question_id", "query_id", "task_id")
 """Columns of a row's id, the first that is there."""
 
 
@@ -92,7 +95,7 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
     """The documents of `read_corpus`, a row at a time, for files larger than memory. It does not
     look for ids that come twice."""
     path = Path(path)
-    if path.suffix == ".parquet":
+    if not is_lines(path):
         for row in rows(path):
             document = document_of(row)
             raw = orjson.dumps({"id": document.id, "contents": document.contents})
@@ -129,9 +132,12 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
 
 
 def document_of(row: Row) -> Document:
-    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the
-    names `CORPUS_IDS`. A passage may be empty: files have such rows, and vectors that were made of
-    a file count them. InputError for another row."""
+    """The document of a corpus row: `{id, contents}`, `{id, title, text}`, or one of
+    `forms.CORPORA`; the id has one of the names `CORPUS_IDS`. A text may be a list of its parts. A
+    passage may be empty: files have such rows, and vectors that were made of a file count them.
+    InputError for another row."""
+    if not row.has("contents"):
+        row = forms.recast(row, forms.CORPORA)
     names = [name for name in CORPUS_IDS if row.has(name)]
     bodies = [name for name in ("contents", "text") if row.has(name)]
     missing = ""
@@ -143,14 +149,17 @@ def document_of(row: Row) -> Document:
         missing = "title"
     if missing:
         rule = "a corpus row has id and contents, or id, title and text"
-        step = "make such rows, for example: jq -c '{id: .KEY, contents: .TEXT}' FILE > NEW.jsonl"
+        step = (
+            "make such rows, for example: jq -c '{id: .KEY, contents: .TEXT}' FILE > NEW.jsonl"
+            " (input_line_number in place of .KEY where there is none)"
+        )
         row.fail(missing, rule, row.lacks(), step)
     # An empty contents hides no text that stands beside it.
     body = next((name for name in bodies if row.fields[name] != ""), bodies[0])
     if isinstance(row.fields[body], list):
-        step = f"join its parts, for example: jq -c '.{body} |= join(\" \")' FILE > NEW.jsonl"
-        row.fail(body, f"{body} is one text", show(row.fields[body]), step)
-    contents = row.text(body, empty=True)
+        contents = " ".join(part.strip() for part in row.texts(body))
+    else:
+        contents = row.text(body, empty=True)
     if body == "text":
         contents = _titled(row.text("title", empty=True), contents)
     return Document(row.key(names[0]), contents)
@@ -177,8 +186,10 @@ def read_questions(
     dropped: list[str] | None = None,
     file: str = "",
     by: str = "",
+    columns: Mapping[str, str] | None = None,
 ) -> list[Question]:
-    """Questions of a file in row order, each row in whichever of these forms it has:
+    """Questions of a file in row order, each row in whichever of these forms it has, or of
+    `forms.QUESTIONS`:
 
     Search-R1 and SSP evaluation rows (`reward_model.ground_truth.target`; the question is the
     `question` column, else what follows the one "Question:" of the user prompt), FlashRAG
@@ -186,10 +197,12 @@ def read_questions(
     name none. Files that share `seen` share no id. With a list `dropped`, gold answers that
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
     name of the file that goes into the ids of rows which name another source themselves. `by`: the
-    column of each question's category. InputError where it has more than CATEGORIES values."""
+    column of each question's category. InputError where it has more than CATEGORIES values.
+    `columns`: our name of a column → the file's."""
     seen = {} if seen is None else seen
     questions: list[Question] = []
-    for row in rows(path):
+    for raw in rows(path):
+        row = forms.question(forms.renamed(raw, columns or {}))
         question = _question(row, source, split, seen, dropped, file)
         if question is not None:
             questions.append(replace(question, category=row.category(by)) if by else question)
@@ -278,14 +291,34 @@ def _question(
     if name not in place.fields:
         rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
         step = (
-            "rename the column of the right answers to answer (a text, or a list), or correct that"
-            " row; rows without a question are targets (data.targets)"
+            "name its columns: ssp data convert FILE --columns question=COLUMN,answer=COLUMN --to"
+            " plain --out NEW (what is read: ssp data forms); rows without a question are targets"
+            " (data.targets)"
         )
         place.fail(name, rule, place.lacks(), step)
+    if row.form == forms.PATTERNS:
+        spelled = _spelled(row, dropped)
+        if not spelled:
+            return None
+        row = place = replace(row, fields={**row.fields, "answers": spelled})
     answers = golds.answers(row, place, name, dropped, one=not name.endswith("answers"))
     text = _text(row, extra)
     rubric = row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
     return Question(id, text, tuple(answers), hops, source, split, rubric) if answers else None
+
+
+def _spelled(row: Row, dropped: list[str] | None) -> list[str]:
+    """The texts of a row's answer patterns; none where `dropped` names the row, since one of them
+    matches endlessly many."""
+    try:
+        return [text for pattern in row.texts("answers") for text in spellings(pattern)]
+    except ValueError as error:
+        if dropped is None:
+            rule = f"a right answer in a pattern has at most {MOST} spellings"
+            step = "leave such rows out: ssp data convert ... --drop-empty, or write a list"
+            row.fail("answer_patterns", rule, str(error), step)
+        dropped.append(f"{row.path}, {row.place}: {error}")
+        return []
 
 
 def _key(row: Row, extra: Row) -> str:

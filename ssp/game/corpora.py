@@ -116,7 +116,7 @@ def check_remote(cfg: Config) -> None:
     if cfg.retriever.online.engine:
         _engine(cfg).close()
     elif cfg.retriever.url:
-        rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
+        rule = "retriever.url answers a POST (/retrieve without a path) before it is relied on"
         step = "start it (ssp serve --index DIR), or correct retriever.url"
         with holding(Fault, rule, str, step):
             with_remote(cfg, Router({})).search([PROBE], cfg.retriever.topk, TRAIN)

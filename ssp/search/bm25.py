@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ssp.base.episode import Document
 from ssp.search import postings
 from ssp.search.hits import Hits, Rows, printed
-from ssp.search.postings import tokenise
+from ssp.search.postings import Cut, cutter, tokenise
 
 Scores = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int32]
@@ -46,7 +46,7 @@ class Bm25Index:
     """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build` or
     `shard`. `data [nnz] float32`, `local [nnz] int32` (row minus `first`, ascending in a column),
     `indptr [tokens + 1] int64` are the columns of the scored matrix; `vocabulary` maps a token to
-    its column. Safe to call from several threads."""
+    its column, and `cut` makes tokens of a query. Safe to call from several threads."""
 
     def __init__(
         self,
@@ -57,7 +57,9 @@ class Bm25Index:
         first: int,
         rows: int,
         total: int,
+        cut: Cut = tokenise,
     ) -> None:
+        self.cut = cut
         self.data, self.local, self.indptr, self.vocabulary = data, local, indptr, vocabulary
         self.first, self.rows, self.total = first, rows, total
         self._peaks = np.zeros(len(indptr) - 1, dtype=np.float32)
@@ -68,7 +70,7 @@ class Bm25Index:
         when n > rows."""
         first, last = shard_rows(self.total, i, n)
         arrays = slice_rows(self.data, self.local, self.indptr, first, last)
-        return Bm25Index(*arrays, self.vocabulary, first, last - first, self.total)
+        return Bm25Index(*arrays, self.vocabulary, first, last - first, self.total, self.cut)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """Best `k` rows for each query, best first, ties by row. Only scores above 0; a repeated
@@ -80,7 +82,7 @@ class Bm25Index:
         order of the query's tokens, on whatever path the row was met, so that a shard and the whole
         index get the same bits."""
         vocabulary = self.vocabulary
-        columns = [vocabulary[token] for token in tokenise(query) if token in vocabulary]
+        columns = [vocabulary[token] for token in self.cut(query) if token in vocabulary]
         if not columns:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         if len(columns) == 1:
@@ -217,16 +219,17 @@ def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Pl
     return np.concatenate(best), np.concatenate(best_sums)
 
 
-def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
+def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25, stemmer: str = "") -> Bm25Index:
     """The BM25 index of `texts` (a document's whole contents, title line too), with Lucene's idf
-    and term weight, as in bm25s. `texts` is read once. InputError for no text, texts without one
-    token, or k1 < 0, b outside [0, 1]."""
+    and term weight, as in bm25s; `stemmer`: see `postings.cutter`. `texts` is read once. InputError
+    for no text, texts without one token, or k1 < 0, b outside [0, 1]."""
     postings.check(k1, b)
     numbers = postings.Numbers()
-    runs = list(postings.counted(texts, numbers, postings.IN_MEMORY))
+    cut = cutter(stemmer)
+    runs = list(postings.counted(texts, numbers, postings.IN_MEMORY, cut))
     matrix = postings.scored(lambda: runs, len(numbers), k1, b, postings.IN_MEMORY)
     total = sum(len(run.lengths) for run in runs)
-    return Bm25Index(*matrix, dict(numbers), 0, total, total)
+    return Bm25Index(*matrix, dict(numbers), 0, total, total, cut)
 
 
 def shard_rows(total: int, i: int, n: int) -> tuple[int, int]:

@@ -13,14 +13,11 @@ import numpy as np
 
 from ssp.base.episode import Document
 from ssp.base.errors import hold
-from ssp.data import rows
+from ssp.data import opened
+from ssp.data.containers import is_lines
 from ssp.data.readers import decode, stream_corpus
 from ssp.data.rows import Row
 from ssp.search.hits import Rows, printed
-
-PACKED = (*rows.PACKED, ".parquet")
-"""Endings of corpus files that are unpacked. The bytes of others are their rows, so they can serve
-in place."""
 
 LINK_FROM = 2**30
 """Bytes from which on a file is linked into an index folder, not copied."""
@@ -68,17 +65,23 @@ class MappedDocuments:
                     yield decode(raw[start - base : stop - base], self._path)
 
 
-def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[int, str]:
+def store(
+    corpus: Path, blob: Path, offsets: Path, progress: Progress, skip: bool = False
+) -> tuple[int, str, int]:
     """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM`
-    bytes or more) and `offsets` (.npy). Returns the number of rows, and `bm25.fingerprint`.
-    InputError for a bad row, an id twice, an empty file."""
-    size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
+    bytes or more) and `offsets` (.npy). Returns the number of rows, `bm25.fingerprint`, and how many
+    passages were left out: with `skip`, those without text. InputError for a bad row, an id twice, an empty file."""
+    in_place = not skip and is_lines(corpus) and corpus.suffix not in opened.PACKED
+    size = corpus.stat().st_size if in_place else 0
     linked = size >= LINK_FROM
     starts, hashes = array("q"), array("Q")
     digest = hashlib.sha256()
-    end = 0
+    end = skipped = 0
     with Path(os.devnull if linked else blob).open("wb") as sink:
         for document, _, start, raw in stream_corpus(corpus):
+            if skip and _empty(document):
+                skipped += 1
+                continue
             if not linked:
                 if not raw.endswith(b"\n"):
                     raw += b"\n"
@@ -93,13 +96,19 @@ def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[
             if done % 10_000 == 0:
                 progress("documents", done, size * done // end)
     hold(starts, "a data file has at least one row", f"{corpus} has none", "check the file")
-    _check_ids(corpus, np.frombuffer(hashes, dtype=np.uint64))
+    _check_ids(corpus, np.frombuffer(hashes, dtype=np.uint64), skip)
     starts.append(end)
     np.save(offsets, np.frombuffer(starts, dtype=np.int64))
     if linked:
         place(corpus, blob)
     progress("documents", len(hashes), len(hashes))
-    return len(hashes), digest.hexdigest()
+    return len(hashes), digest.hexdigest(), skipped
+
+
+def _empty(document: Document) -> bool:
+    """Whether a passage has nothing but a title."""
+    first, line_break, text = document.contents.partition("\n")
+    return not (text if line_break else first).strip()
 
 
 def place(source: Path, target: Path) -> None:
@@ -115,7 +124,7 @@ def place(source: Path, target: Path) -> None:
         target.symlink_to(source.resolve())
 
 
-def _check_ids(corpus: Path, hashes: np.ndarray) -> None:
+def _check_ids(corpus: Path, hashes: np.ndarray, skip: bool) -> None:
     """InputError when two ids are the same. A second pass reads the ids of equal `hashes`."""
     ordered = np.sort(hashes)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -123,7 +132,9 @@ def _check_ids(corpus: Path, hashes: np.ndarray) -> None:
         return
     suspects = set(np.flatnonzero(np.isin(hashes, twice)).tolist())
     seen: dict[str, str] = {}
-    kind = "row" if corpus.suffix == ".parquet" else "line"
-    for row, passage in enumerate(stream_corpus(corpus)):
+    kind = "line" if is_lines(corpus) else "row"
+    passages = stream_corpus(corpus)
+    kept = (passage for passage in passages if not (skip and _empty(passage.document)))
+    for row, passage in enumerate(kept):
         if row in suspects:
             Row(corpus, f"{kind} {passage.number}", row, {}).claim(passage.document.id, seen)

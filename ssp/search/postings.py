@@ -3,6 +3,7 @@ not fit there. Both give the bits of bm25s's "lucene"."""
 
 import math
 import re
+import threading
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +71,47 @@ def _with_pairs(stretch: "regex.Match[str]") -> str:
     return f" {' '.join(characters + pairs)} "
 
 
+Cut = Callable[[str], list[str]]
+"""Cuts a text into index tokens."""
+STEMS = 1 << 20
+"""Words whose stems are kept at once."""
+
+
+class _Stems(dict[str, str]):
+    """Word → stem, filled on demand. Safe in threads; the stemmer itself is not."""
+
+    def __init__(self, stem: Callable[[str], str]) -> None:
+        super().__init__()
+        self._stem, self._lock = stem, threading.Lock()
+
+    def __missing__(self, word: str) -> str:
+        with self._lock:
+            stem = self._stem(word)
+        if len(self) >= STEMS:
+            self.clear()
+        self[word] = stem
+        return stem
+
+
+def cutter(stemmer: str = "") -> Cut:
+    """`tokenise`, with a stemmer of snowballstemmer each word brought to its stem ("porter" is what
+    Lucene and Pyserini use for English). InputError for a name that it does not know."""
+    if not stemmer:
+        return tokenise
+    import snowballstemmer
+
+    known = sorted(snowballstemmer.algorithms())
+    rule = f"a stemmer is one of {', '.join(known)}"
+    hold(stemmer in known, rule, stemmer, "for example --stemmer porter")
+    stems = _Stems(snowballstemmer.stemmer(stemmer).stemWord)
+    return lambda text: [stems[word] for word in tokenise(text)]
+
+
+def mark(stemmer: str) -> str:
+    """The name of what `cutter(stemmer)` does, for an index."""
+    return f"{TOKENISER}+{stemmer}" if stemmer else TOKENISER
+
+
 RUN_TOKENS = 8_000_000
 """On disk: tokens in one run (300 MB while it is sorted)."""
 MERGED_POSTINGS = 16_000_000
@@ -116,13 +158,15 @@ def check(k1: float, b: float) -> None:
     hold(fits, "BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set --k1 and --b")
 
 
-def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[PostingRun]:
+def counted(
+    texts: Iterable[str], numbers: Numbers, size: int, cut: Cut = tokenise
+) -> Iterator[PostingRun]:
     """Runs of about `size` tokens of `texts`."""
     first = 0
     ids, lengths = array("i"), array("i")
     for text in texts:
         before = len(ids)
-        ids.extend(map(numbers.__getitem__, tokenise(text)))
+        ids.extend(map(numbers.__getitem__, cut(text)))
         lengths.append(len(ids) - before)
         if len(ids) >= size:
             yield _run(ids, lengths, first)
@@ -222,7 +266,13 @@ def _gathered(
 
 
 def on_disk(
-    documents: MappedDocuments, scratch: Path, out: Path, k1: float, b: float, progress: Progress
+    documents: MappedDocuments,
+    scratch: Path,
+    out: Path,
+    k1: float,
+    b: float,
+    progress: Progress,
+    cut: Cut = tokenise,
 ) -> None:
     """Write the matrix of `documents` as `data.npy`, `rows.npy`, `indptr.npy` and `tokens.txt` in
     `out`; its runs are kept in `scratch`. `progress` hears the stages "words" (rows) and "bm25"
@@ -236,7 +286,7 @@ def on_disk(
             yield document.contents
 
     folders: list[Path] = []
-    for run in counted(contents(), numbers, RUN_TOKENS):
+    for run in counted(contents(), numbers, RUN_TOKENS, cut):
         folder = scratch / f"run-{len(folders):06d}"
         folder.mkdir()
         for name, values in vars(run).items():

@@ -114,6 +114,7 @@ def in_memory(
     return made
 
 
-def retriever(corpus_sha256: str, k1: float, b: float) -> str:
+def retriever(corpus_sha256: str, k1: float, b: float, stemmer: str = "") -> str:
     """The name of a BM25 retriever: all that decides its answers."""
-    return f"bm25 k1={k1:g} b={b:g} {corpus_sha256[:16]}"
+    stems = f" {stemmer}" if stemmer else ""
+    return f"bm25 k1={k1:g} b={b:g}{stems} {corpus_sha256[:16]}"

@@ -1,11 +1,12 @@
-"""Search over HTTP: a server that speaks Search-R1's `/retrieve`. Its failure is a Fault (law 2),
-never an empty answer."""
+"""Search over HTTP: a server that speaks Search-R1's `/retrieve`, or what the path of its address
+says (`WIRES`). Its failure is a Fault (law 2), never an empty answer."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
@@ -27,6 +28,65 @@ SAID = 300
 """Bytes of a refusal that are shown."""
 
 
+@dataclass(frozen=True)
+class Wire:
+    """How a server is asked. `body`: of some queries and k. `reply`: its answer to so many queries
+    in the form of `/retrieve`. `most`: queries in one request."""
+
+    body: Callable[[list[str], int], dict[str, Any]]
+    reply: Callable[[Any, int], Any] = lambda reply, queries: reply
+    most: int = BATCH
+
+
+def _of_search(reply: Any, queries: int) -> Any:
+    """FlashRAG's answer to one query: its documents, or these and their scores."""
+    scored = isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], list)
+    return _of_batch([[reply[0]], [reply[1]]] if scored else [reply], queries)
+
+
+def _of_batch(reply: Any, queries: int) -> Any:
+    """FlashRAG's answer: a list of documents a query, or these and such lists of their scores."""
+    scored = isinstance(reply, list) and len(reply) == 2 and len(reply[0]) == queries
+    scored = scored and all(isinstance(documents, list) for documents in reply[0])
+    result = []
+    if not scored:
+        for one in _listed(reply):
+            result.append([{"document": document} for document in _listed(one)])
+        return {"result": result}
+    for documents, scores in zip(*reply, strict=True):
+        pairs = zip(documents, scores, strict=True)
+        result.append([{"document": document, "score": score} for document, score in pairs])
+    return {"result": result}
+
+
+def _of_queries(reply: Any, queries: int) -> Any:
+    """R1-Searcher's answer: a list of texts a query, best first."""
+    result = []
+    for texts in _listed(reply["answers"]):
+        result.append([{"document": text} for text in _listed(texts)])
+    return {"result": result}
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value
+
+
+WIRES = {
+    "/retrieve": Wire(lambda texts, k: {"queries": texts, "topk": k, "return_scores": True}),
+    "/search": Wire(
+        lambda texts, k: {"query": texts[0], "top_n": k, "return_score": True}, _of_search, 1
+    ),
+    "/batch_search": Wire(
+        lambda texts, k: {"query": texts, "top_n": k, "return_score": True}, _of_batch
+    ),
+    "/queries": Wire(lambda texts, k: {"queries": texts, "k": k}, _of_queries),
+}
+"""What the path of an address says: Search-R1's form (also without a path), FlashRAG's and ReCall's
+two, R1-Searcher's."""
+
+
 class Elsewhere:
     """`Search` by `there` for the corpora called `names`, by `otherwise` for the others. In the
     corpus `none` nothing is found."""
@@ -43,14 +103,16 @@ class Elsewhere:
 
 
 class HttpSearch:
-    """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve); the
+    """`Search` by POST to `url`, which ends in a path of `WIRES`, or else is a base address; the
     corpus's name is not sent. `timeout`: see `Service`. Safe in several threads."""
 
     def __init__(
         self, url: str, timeout: float = 20.0, transport: httpx.BaseTransport | None = None
     ) -> None:
         base = url.rstrip("/")
-        self.url = base if base.endswith("/retrieve") else f"{base}/retrieve"
+        path = next(filter(base.endswith, WIRES), "")
+        self.url = base if path else f"{base}/retrieve"
+        self._wire = WIRES[path or "/retrieve"]
         self._service = Service((DOWN, SCHEMA), timeout, transport=transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
@@ -58,8 +120,9 @@ class HttpSearch:
         Raises Fault. A query that it refuses (400, 413, 414, 422) while it takes another finds
         nothing: the policy's doing, not a fault (law 2)."""
         answers = Answers()
-        for at in range(0, len(queries), BATCH):
-            answers += self._batch(queries[at : at + BATCH], k)
+        most = min(BATCH, self._wire.most)
+        for at in range(0, len(queries), most):
+            answers += self._batch(queries[at : at + most], k)
         return answers
 
     def close(self) -> None:
@@ -69,23 +132,25 @@ class HttpSearch:
     def _batch(self, queries: list[str], k: int) -> list[list[Document]]:
         status, content = self._post(queries, k)
         if status not in ABOUT_THE_QUERY:
-            return parse(status, content, len(queries), k)
+            return parse(status, content, len(queries), k, self._wire)
         if len(queries) > 1:
             answers = []
             for query in queries:
                 answers += self._batch([query], k)
             return answers
-        parse(*self._post([PROBE], k), 1, k)
+        parse(*self._post([PROBE], k), 1, k, self._wire)
         return [[]]
 
     def _post(self, queries: list[str], k: int) -> tuple[int, bytes]:
-        body = {"queries": [sendable(query) for query in queries], "topk": k, "return_scores": True}
+        body = self._wire.body([sendable(query) for query in queries], k)
         return self._service.ask("POST", self.url, json=body)
 
 
-def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:
-    """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"},
-    "score"}]]}`.
+def parse(
+    status: int, content: bytes, queries: int, k: int, wire: Wire = WIRES["/retrieve"]
+) -> list[list[Document]]:
+    """Documents of a reply, which `wire` brings into the form of `/retrieve` with scores:
+    `{"result": [[{"document": {"id", "contents"}, "score"}]]}`.
 
     A document without an id gets one made from its contents; it may be its text alone. A reply
     without any score is in rank order, and a score is 1 / rank. Any other difference from the
@@ -95,9 +160,9 @@ def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Docume
         said = clean(content[:SAID].decode(errors="replace"), "", SAID)
         raise Fault(SCHEMA, f"status {status}: {said}" if said else f"status {status}")
     try:
-        reply = json.loads(content)
+        reply = wire.reply(json.loads(content), queries)
         result = reply["result"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise Fault(SCHEMA, "the answer is not a JSON object with a result") from error
     lists = isinstance(result, list) and all(isinstance(items, list) for items in result)
     if not lists or len(result) != queries:

@@ -102,8 +102,8 @@ def test_options_of_traces_alone(tmp_path: Path) -> None:
     out = ["convert", str(source), "--out", str(tmp_path / "out.jsonl"), "--to"]
     for words, said in (
         (["plain", "--protocol", "mini"], "it alone, takes"),
-        (["traces", "--protocol", "mini"], "takes --found"),
-        (["traces", "--found", str(reply)], "takes --found"),
+        (["traces", "--protocol", "mini"], "with --found"),
+        (["traces", "--found", str(reply)], "it alone, takes"),
         (["traces", "--found", str(reply), "--protocol", "mini", "--topk", "0"], "from 1 to"),
         (["traces", "--found", str(reply), "--protocol", "mini"], "reply of /retrieve"),
         (["traces", "--found", str(tmp_path / "no.json"), "--protocol", "mini"], "no.json"),

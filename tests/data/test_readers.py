@@ -198,8 +198,9 @@ def test_broken_files(tmp_path, reader, row):
     refused(reader, tmp_path, "readable")
     refused(reader, put(tmp_path, b""), "at least one row")
     refused(reader, put(tmp_path, row, b"", b'{"id": '), "line 3", "JSON")
-    refused(reader, put(tmp_path, b"[1]"), "line 1", "JSON object")
-    refused(reader, put(tmp_path, b"[" * 100_000), "line 1", "JSON")
+    refused(reader, put(tmp_path, b"[1]"), "row 0", "JSON array")
+    refused(reader, put(tmp_path, b"[" + json.dumps(row).encode()), "row 1", "whole")
+    refused(reader, put(tmp_path, b"[" * 100_000), "row 0", "JSON")
     refused(reader, put(tmp_path, b"1" * 5000), "line 1", "JSON")
     refused(reader, put(tmp_path, row, b'{"id": "\xff"}'), "line 2", "UTF-8", "byte 8")
     refused(reader, put(tmp_path, row, b'{"id": "' + b"x" * ROW_BYTES + b'"}'), "line 2", "1,000,000 bytes")
@@ -263,7 +264,7 @@ BAD_DOCUMENTS = [
     *[({**DOC, "contents": value}, "contents") for value in (1, "\ud800")],
     *[({**DOC, "id": value}, "id") for value in (None, True)],
     ({"id": "a", "title": "T"}, "contents"),
-    ({"id": "a", "text": "T"}, "title"),
+    ({"id": "a", "text": "T", "name": "N"}, "title"),
     ({"id": "a", "title": "T", "text": 3}, "text"),
 ]
 BAD_QUESTIONS = [

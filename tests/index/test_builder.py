@@ -213,7 +213,7 @@ def test_an_index_file_that_does_not_fit_is_refused(source, tmp_path, rows, dim,
         (dense("IVF4096,Flat"), "IVF4096"),
         (dense(faiss_file=Path("x"), parts=2), "as it is"),
         (dense(embedding=Path("missing.npy")), "must exist"),
-        (dense(embedding=Path("/tmp")), "not a folder"),
+        (dense(embedding=Path("/tmp")), "be a file"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(source, tmp_path, plan, word):

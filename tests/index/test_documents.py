@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.data import readers
+from ssp.data.opened import parse
 from ssp.data.readers import decode, read_corpus
-from ssp.data.rows import parse
 from ssp.search import documents
 from ssp.search.bm25 import fingerprint
 from ssp.search.documents import MappedDocuments
@@ -42,8 +42,9 @@ def never(stage, done, total):
 
 
 def stored(corpus, folder):
-    found = documents.store(corpus, folder / "blob", folder / "offsets.npy", never)
-    return found, MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
+    *found, skipped = documents.store(corpus, folder / "blob", folder / "offsets.npy", never)
+    assert skipped == 0
+    return tuple(found), MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
 
 
 def write(path, raw):

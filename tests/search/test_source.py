@@ -16,10 +16,11 @@ from ssp.search import source
 from ssp.search.router import DOWN
 from ssp.search.source import SCHEMA, Elsewhere, HttpSearch
 
-ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
+DOC, OTHER = {"id": "1", "contents": "x"}, {"id": "2", "contents": "y"}
+ITEM = {"document": DOC, "score": 1.5}
 
 
-def server(*replies, seen=None, **options):
+def server(*replies, seen=None, url="http://h:1", **options):
     """HttpSearch whose server gives these replies in turn (the last one for ever): a Response, an exception or a dict."""
     seen = [] if seen is None else seen
 
@@ -32,7 +33,7 @@ def server(*replies, seen=None, **options):
             raise reply
         return reply if isinstance(reply, httpx.Response) else httpx.Response(200, content=json.dumps(reply))
 
-    search = HttpSearch("http://h:1", transport=httpx.MockTransport(answer), **options)
+    search = HttpSearch(url, transport=httpx.MockTransport(answer), **options)
     search._service._backoff = 0.0
     return search
 
@@ -139,6 +140,50 @@ def test_documents_without_scores_count_in_their_order():
         [],
         [("text", 1.0)],
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "reply"),
+    [
+        ("batch_search", {"query": ["a", "b"], "top_n": 2, "return_score": True}, [[[DOC, OTHER], [DOC]], [[2.0, 1.0], [3.0]]]),
+        ("queries", {"queries": ["a", "b"], "k": 2}, {"queries": ["a", "b"], "answers": [["x", "y"], ["x"]]}),
+        ("retrieve", {"queries": ["a", "b"], "topk": 2, "return_scores": True}, {"result": [[DOC, OTHER], [DOC]]}),
+    ],
+)  # fmt: skip
+def test_the_path_of_an_address_says_the_form(path, body, reply):
+    seen = []
+    if path == "retrieve":
+        reply = {"result": [[{"document": document} for document in one] for one in reply["result"]]}
+    found = server(reply, seen=seen, url=f"http://h:1/{path}").search(["a", "b"], 2, "train")
+    assert seen == [body]
+    assert [[document.contents for document in one] for one in found] == [["x", "y"], ["x"]]
+    assert [document.score for document in found[0]] == ([2.0, 1.0] if path == "batch_search" else [1.0, 0.5])
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_a_server_of_one_query_is_asked_one_by_one(scored):
+    """FlashRAG's /search, and ReCall's, which gives no scores."""
+    seen = []
+
+    def reply(body):
+        documents = [] if body["query"] == "b" else [DOC, OTHER]
+        return [documents, [2.0, 1.0][: len(documents)]] if scored else documents
+
+    found = server(reply, seen=seen, url="http://h:1/search").search(["a", "b"], 2, "train")
+    assert [body["query"] for body in seen] == ["a", "b"] and seen[0]["top_n"] == 2
+    assert [[(document.id, document.score) for document in one] for one in found] == [
+        [("1", 2.0 if scored else 1.0), ("2", 1.0 if scored else 0.5)],
+        [],
+    ]
+
+
+@pytest.mark.parametrize("path", ["search", "batch_search", "queries"])
+@pytest.mark.parametrize("reply", [{}, [], [1], [[1], [2]], [[[DOC]], [[]]], {"answers": [1]}, {"answers": []}, "x"])
+def test_a_reply_of_another_form_is_a_schema_fault(path, reply):
+    if (path, reply) == ("search", []):
+        return
+    with pytest.raises(Fault, match="retriever_schema"):
+        server(reply, url=f"http://h:1/{path}").search(["a"], 1, "train")
 
 
 def test_a_dripping_server_meets_the_deadline():

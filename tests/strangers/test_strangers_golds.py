@@ -7,6 +7,7 @@ import bz2
 import gzip
 import json
 import lzma
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +19,17 @@ import pytest
 
 from launch.main import main as console
 from ssp.base.errors import InputError
-from ssp.data.readers import Target, read_corpus, read_questions, read_targets
+from ssp.data.patterns import spellings
+from ssp.data.readers import Question, Target, read_corpus, read_questions, read_targets
 from ssp.game.evaluation import predictions
 
 INPUTS = Path(__file__).parent / "inputs" / "golds"
 
 ONE = "a text is one right answer"
 NAMED = "a row has its right answers in"
-LINES = "every line is one JSON object"
 PROMPT = "without a question column"
-TEXTS = "is a text, or a list of texts"
 EMPTY = "a question has a right answer"
 LIKE = "a column that is named like right answers"
-FIELD = "every row has the field"
 
 
 def put(folder: Path, *rows: dict[str, Any], name: str = "q.jsonl") -> Path:
@@ -64,6 +63,25 @@ READ = {
     "mmsearch_candidates.jsonl": [("infoseek/0", "which town?", ("Talvik", "Talvik town"))],
     "asearcher.jsonl": [("a1", "Which town?", ("Talvik", "Talvik town"))],
     "prompt_answer_tail.jsonl": [("nq/train/0", "who wrote the song of oru?", ("Kel Vask",))],
+    "answers_dict_vals.jsonl": [("0", "which?", ("Talvik",))],
+    "squad_hf.jsonl": [("1", "which town?", ("Talvik", "Talvik town"))],
+    "triviaqa_hf.jsonl": [("tc_x1", "Which town lies on the Oru?", ("Talvik", "The Talvik", "Talvik town"))],
+    "gaia.jsonl": [("x1", "Which town?", ("Talvik",))],
+    "bamboogle_hf.jsonl": [("0", "Which town?", ("Talvik",))],
+    "popqa_hf.jsonl": [("1000001", "What is Oru Kel's occupation?", ("politician", "political leader", "polit."))],
+    "popQA.tsv": [("1000001", "What is Oru Kel's occupation?", ("politician", "political leader", "polit."))],
+    "simpleqa.csv": [("0", "Who got the Oru prize in 2010?", ("Kel Vask",))],
+    "browsecomp_plus.jsonl": [("769", "Which town?", ("Talvik",))],
+    "dpr_biencoder.json": [("0", "which town?", ("Talvik",))],
+    "pandas_columns.json": [("0", "a town?", ("Talvik",))],
+    "hotpot_dev_distractor_v1.json": [
+        (
+            "aaaa0000bbbb1111cccc2220",
+            "In which county is the town that the Oru River flows through?",
+            ("Norrmark",),
+        ),
+        ("aaaa0000bbbb1111cccc2221", "Are Oru and Bek both rivers?", ("yes",)),
+    ],
     "prompt_rag_context.jsonl": [("nq/train/0", "who wrote the song of oru?", ("Kel Vask",))],
     "hotpot_jq.jsonl": [
         (
@@ -79,25 +97,13 @@ READ = {
 REFUSED = {
     "answer_pipes.jsonl": (ONE, "Talvik || Belu"),
     "curatedtrec.jsonl": (ONE, "Talvik|Talvik"),
-    "answers_dict_vals.jsonl": (TEXTS, "text"),
-    "squad_hf.jsonl": (TEXTS, "text, answer_start"),
-    "triviaqa_hf.jsonl": (TEXTS, "aliases"),
     "musique_full_distinct.jsonl": (EMPTY, "answerable=false"),
     "golden_with_blank.jsonl": (EMPTY, '""'),
     "golden_empty_list.jsonl": (EMPTY, "[]"),
     "prompt_q_inside.jsonl": (PROMPT, "in the quiz show Question: Time"),
     "verl_deepresearcher.jsonl": (PROMPT, "who wrote the song of oru?"),
-    "gaia.jsonl": (NAMED, "Final answer"),
-    "bamboogle_hf.jsonl": (NAMED, "Answer"),
-    "popqa_hf.jsonl": (NAMED, "possible_answers"),
     "nq_simplified.jsonl": (NAMED, "annotations"),
     "ssp_source_split.jsonl": (NAMED, "ground_truth"),
-    "browsecomp_plus.jsonl": (FIELD, "query"),
-    "hotpot_dev_distractor_v1.json": (LINES, "line 1"),
-    "dpr_biencoder.json": (LINES, "line 1"),
-    "pandas_columns.json": (LINES, "line 1"),
-    "popQA.tsv": (LINES, "line 1"),
-    "simpleqa.csv": (LINES, "line 1"),
 }
 """Files → the rule that refuses them, and what is shown of them."""
 
@@ -365,27 +371,82 @@ def test_a_folder_is_refused_with_the_files_in_it(tmp_path: Path, capsys: pytest
     assert console(words) == 2 and "mine.jsonl" in capsys.readouterr().err
 
 
-def test_an_array_is_told_by_its_beginning_however_long_its_line(tmp_path: Path) -> None:
-    for rows in ([{"question": "who?", "answer": "x"}], [{"text": "x" * 400_000}] * 4):
-        (tmp_path / "q.json").write_text(json.dumps(rows))
-        assert "jq" in refused(LINES, lambda: read_questions(tmp_path / "q.json"), "line 1").next_step
+def test_an_array_is_read_however_long_its_line(tmp_path: Path) -> None:
+    rows = [{"question": f"who {number}?", "answer": "x" * 40_000} for number in range(60)]
+    (tmp_path / "q.jsonl").write_text(json.dumps(rows))
+    assert [q.question for q in read_questions(tmp_path / "q.jsonl")] == [row["question"] for row in rows]
+
+
+def test_a_pattern_of_answers_becomes_all_its_spellings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CuratedTREC's right answers are regular expressions: said by the name of their column, never guessed."""
+    rows = [json.loads((INPUTS / "curatedtrec.jsonl").read_text())]
+    rows += [{"id": "test_1", "question": "how far?", "golden_answers": ["\\d+ miles"]}]
+    path, out = put(tmp_path, *rows), tmp_path / "out.jsonl"
+    words = ["data", "convert", str(path), "--columns", "answer_patterns=golden_answers", "--to", "plain"]
+    assert console([*words, "--out", str(out)]) == 2 and "--drop-empty" in capsys.readouterr().err
+    assert console([*words, "--drop-empty", "--out", str(out)]) == 0
+    assert "line 2" in capsys.readouterr().err
+    (question,) = read_questions(out)
+    assert question.answers == ("Talvik", "TalvikTown", "TalvikCity", "Talvik Town", "Talvik City")
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"),
+    ("pattern", "texts"),
     [
-        ("popQA.tsv", {"possible_answers": "answer", "o_aliases": "about", "s_aliases": "of"}),
-        ("simpleqa.csv", {"problem": "question", "metadata": "about"}),
+        ("Talvik", ["Talvik"]),
+        ("Norr(mark|land)?", ["Norr", "Norrmark", "Norrland"]),
+        ("187[4-6]", ["1874", "1875", "1876"]),
+        ("^St\\.?\\s+Oru$", ["St Oru", "St. Oru"]),
+        ("(July )?1\\s*,?\\s*1997", None),
+        ("New\\sYork", ["New York"]),
+        ("x{3}", ["xxx"]),
     ],
 )
-def test_the_advice_about_a_table_works(tmp_path: Path, name: str, columns: dict[str, str]) -> None:
-    (tmp_path / name).write_bytes((INPUTS / name).read_bytes())
-    step = refused(LINES, lambda: read_questions(tmp_path / name)).next_step
-    subprocess.run(step[step.index("python3") :], shell=True, check=True)
-    rows = [json.loads(line) for line in (tmp_path / name).with_suffix(".jsonl").read_text().splitlines()]
-    named = [{columns.get(key, key): value for key, value in row.items()} for row in rows]
-    golds = {"popQA.tsv": ("politician", "political leader", "polit."), "simpleqa.csv": ("Kel Vask",)}
-    assert [q.answers for q in read_questions(put(tmp_path, *named))] == [golds[name]]
+def test_the_spellings_of_a_pattern_are_those_that_it_matches(pattern: str, texts: list[str] | None) -> None:
+    made = spellings(pattern)
+    assert made == (texts or made) and all(re.fullmatch(pattern, text) for text in made)
+
+
+@pytest.mark.parametrize("pattern", ["Talvik.*", "\\d{4}", "[^a]", "a+", "(a", "[a-z]{9}"])
+def test_a_pattern_of_endless_spellings_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="spellings|regular"):
+        spellings(pattern)
+
+
+def test_columns_under_other_names_are_declared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The next step of a refusal works: it names the columns; two that may be the question are asked about."""
+    path, out = put(tmp_path, {"text": "who?", "label": "Talvik", "names": ["Oru"]}), tmp_path / "out.jsonl"
+    assert "--columns" in refused(NAMED, lambda: read_questions(path), "label", "names").next_step
+    words = ["data", "convert", str(path), "--to", "plain", "--out", str(out), "--columns"]
+    assert console([*words, "question=text,answer=label,answer_aliases=names"]) == 0
+    assert [(q.question, q.answers) for q in read_questions(out)] == [("who?", ("Talvik", "Oru"))]
+    for wrong in ("question", "question=none"):
+        assert console([*words[:-2], str(tmp_path / "no.jsonl"), "--columns", wrong]) == 2
+    two = put(tmp_path, {"problem": "who?", "query": "what?", "answer": "x"})
+    refused("a row has its question in", lambda: read_questions(two), "problem", "query")
+
+
+def test_shards_and_numbered_parts_are_one_file(tmp_path: Path) -> None:
+    rows = [{"question": f"who {number}?", "answer": "x"} for number in range(4)]
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        table = pa.Table.from_pylist(rows[2 * part :][:2])
+        pq.write_table(table, tmp_path / "data" / f"test-{part:05d}-of-00002.parquet")
+    expected = [(str(number), f"who {number}?") for number in range(4)]
+    assert [(q.id, q.question) for q in read_questions(tmp_path)] == expected
+    assert [(q.id, q.question) for q in read_questions(tmp_path / "data" / "test-*.parquet")] == expected
+    out = tmp_path / "out.jsonl"
+    assert console(["data", "convert", str(tmp_path), "--to", "plain", "--out", str(out)]) == 0
+    assert [q.id for q in read_questions(out)] == [f"{tmp_path.name}/test/{number}" for number in range(4)]
+    (tmp_path / "data" / "test-00001-of-00002.parquet").unlink()
+    refused("shards is whole", lambda: read_questions(tmp_path / "data"), "test-00001")
+
+
+def test_a_table_with_a_cell_too_many_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,answer\nwho, if any?,Talvik\n")
+    refused("one cell a column", lambda: read_questions(tmp_path / "q.csv"), "line 2", "3 cells")
+    (tmp_path / "q.csv").write_bytes("question,answer\nwho?,K\u00f6ln\n".encode("latin-1"))
+    refused("UTF-8", lambda: read_questions(tmp_path / "q.csv"))
 
 
 def files(folder: Path, *rows: list[dict[str, Any]]) -> list[str]:
@@ -441,18 +502,29 @@ def test_a_right_prediction_is_right(tmp_path: Path, given: str, data: str) -> N
     assert row[0].em == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "found"),
-    [
-        ("tagged.jsonl", "the answer alone", "<answer>"),
-        ("hotpot_pred.json", "golden_answers", "sp"),
-        ("musique_pred.jsonl", "golden_answers", "predicted_answer"),
-        ("r1searcher.jsonl", "golden_answers", "pred_ans"),
-        ("flashrag_intermediate_data.json", LINES, "line 1"),
-    ],
-)
-def test_a_form_of_predictions_is_refused(name: str, rule: str, found: str) -> None:
-    refused(rule, lambda: predictions.read([INPUTS / name], {}), found)
+def test_a_whole_response_is_no_prediction() -> None:
+    refused("the answer alone", lambda: predictions.read([INPUTS / "tagged.jsonl"], {}), "<answer>")
+
+
+def test_predictions_of_others_are_right(tmp_path: Path) -> None:
+    run = {"query_id": "769", "status": "completed", "result": [{"type": "tool_call", "output": "x"}]}
+    said = {"type": "output_text", "output": "Explanation: so.\nExact Answer: Talvik\nConfidence: 90%"}
+    put(tmp_path, {**run, "result": [*run["result"], said]}, name="run_1.json")
+    dumped = {"input": "Question: who?", "output": "<think>x</think><answer> Talvik </answer>", "score": 1.0, "step": 5}
+    put(tmp_path, {**dumped, "gts": {"target": ["Talvik"]}}, {**dumped, "gts": "Talvik"}, name="5.jsonl")
+    asked = {name: [Question(id, "who?", ("Talvik",))] for name, id in (("hotpot", "aaaa"), ("browse", "769"))}
+    asked["musique"] = [Question("2hop__101_202", "who?", ("Norrmark",))]
+    given: list[tuple[Path, str]] = [
+        (INPUTS / "flashrag_intermediate_data.json", ""),
+        (INPUTS / "r1searcher.jsonl", ""),
+        (INPUTS / "hotpot_pred.json", "hotpot"),
+        (INPUTS / "musique_pred.jsonl", "musique"),
+        (tmp_path / "run_*.json", "browse"),
+        (tmp_path / "5.jsonl", ""),
+    ]
+    for path, name in given:
+        (rows,) = predictions.read([path], {name: asked[name]} if name else {}).values()
+        assert rows and all(row.em == 1 for row in rows), path
 
 
 @pytest.mark.parametrize("text", ["so \\boxed{Talvik}", "x</think>Talvik", "<answer>Talvik</answer>"])

@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 from folders import DIM, Encode, corpus, dense
 
+from launch import data
 from launch import index as command
 from ssp.base.errors import Fault, InputError
 from ssp.base.words import says
+from ssp.data import forms
 from ssp.data.readers import read_corpus
-from ssp.game import corpora
+from ssp.game import corpora, protocols
 from ssp.game.evaluation.rows import found
-from ssp.learning.warmup import traces
+from ssp.learning.warmup import traces, transcripts
 from ssp.search.bm25 import build
 from ssp.search.hits import Knobs
 from ssp.search.index import store
@@ -46,26 +48,29 @@ def refused(rule: str, act: Callable[[], object], *said: str) -> InputError:
 
 # ------------------------------------------------------------------------------------------------------------- corpora
 
+TITLED = [(str(at), f'"T"\n{text}') for at, text in enumerate(TEXTS)]
+PLAIN = [(str(at), text) for at, text in enumerate(TEXTS)]
+
 READ = {
-    "beir.jsonl": [(str(at), f'"T"\n{text}') for at, text in enumerate(TEXTS)],
+    "beir.jsonl": TITLED,
     "docid_title_text.jsonl": [(f"{at}#0", f'"T"\n{text}') for at, text in enumerate(TEXTS)],
     "medrag.jsonl": [(f"x_{at}", f"T. {text}") for at, text in enumerate(TEXTS)],
-    "wiki.jsonl.xz": [("0", TEXTS[0])],
+    "wiki.jsonl.xz": PLAIN[:1],
     "empty_text.jsonl": [("0", TEXTS[0]), ("1", "")],
+    "no_title_text.jsonl": PLAIN,
+    "hotpot_abstract.jsonl": [(id, f"{text} More.") for id, text in TITLED],
+    "text_is_list.jsonl": PLAIN,
+    "corpus_array.json": PLAIN,
+    "psgs_w100.tsv": [(str(at), f'"T"\n{text}') for at, text in enumerate(TEXTS, 1)],
 }
 """Files → the id and contents of each row."""
 
 ROW = "a corpus row has id and contents"
 NOT_READ = {
     "langchain.jsonl": (ROW, "field id", "page_content"),
-    "no_title_text.jsonl": (ROW, "field title", '["id", "text"]'),
     "openai_messages.jsonl": (ROW, "field id", "messages"),
     "sharegpt.jsonl": (ROW, "field id", "conversations"),
     "searchr1_text.jsonl": (ROW, "field id", "question", "response"),
-    "hotpot_abstract.jsonl": ("text is one text", "line 1"),
-    "text_is_list.jsonl": ("contents is one text", "line 1"),
-    "corpus_array.json": ("every line is one JSON object", "line 1"),
-    "psgs_w100.tsv": ("every line is one JSON object", "line 1"),
     "dup_ids.jsonl": ("ids are unique", "line 1", "line 2"),
     ".": ("a data file is readable, not a folder", "beir.jsonl"),
 }
@@ -92,6 +97,94 @@ def test_a_corpus_without_a_reader_is_refused_with_what_it_holds(name: str, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+FORMS = {
+    "KILT": {"_id": "9", "wikipedia_id": "9", "wikipedia_title": "T", "text": ["Talvik.\n", "A town."], "anchors": []},
+    "MS MARCO": {"pid": "9", "passage": "Talvik. A town.", "spans": "(0,8)"},
+    "MS MARCO documents": {"docid": "9", "url": "u", "title": "T", "headings": "h", "body": "Talvik. A town."},
+    "LangChain": {"id": "9", "page_content": "Talvik. A town.", "metadata": {}, "type": "Document"},
+    "BrowseComp-Plus; text without a title": {"docid": "9", "text": "Talvik. A town.", "url": "u"},
+}
+
+
+@pytest.mark.parametrize("form", forms.CORPORA, ids=lambda form: form.name)
+def test_every_form_of_the_table_is_read(tmp_path: Path, form: forms.Form) -> None:
+    path = written(tmp_path / "c.jsonl", [FORMS[form.name]])
+    titled = '"T"\n' if "title" in form.takes or form.name == "MS MARCO documents" else ""
+    assert [(document.id, document.contents) for document in read_corpus(path)] == [("9", f"{titled}Talvik. A town.")]
+    build_index(path, tmp_path / "index", IndexPlan())
+    assert store.open_shard(tmp_path / "index").fetch(np.arange(1)) == read_corpus(path)
+
+
+def test_a_collection_without_a_header_keeps_its_quotation_marks(tmp_path: Path) -> None:
+    path = tmp_path / "collection.tsv"
+    path.write_text('0\t"Talvik" is a town.\n1\t"Zeel, a cheese.\n', encoding="utf-8")
+    assert [document.contents for document in read_corpus(path)] == ['"Talvik" is a town.', '"Zeel, a cheese.']
+
+
+def test_a_column_that_may_be_the_title_is_asked_about(tmp_path: Path) -> None:
+    path = written(tmp_path / "c.jsonl", [{"id": "1", "text": "Talvik", "heading": "T"}])
+    refused(ROW, lambda: read_corpus(path), "heading")
+
+
+def test_a_folder_of_chunks_is_one_corpus(tmp_path: Path) -> None:
+    rows = [{"id": str(at), "contents": text} for at, text in enumerate(TEXTS)]
+    for at in range(3):
+        written(tmp_path / "chunks" / f"part_{at}.jsonl", rows[at : at + 1])
+    for number, named in enumerate((tmp_path / "chunks", tmp_path / "chunks" / "part_*.jsonl")):
+        build_index(named, tmp_path / f"index{number}", IndexPlan())
+        shard = store.open_shard(tmp_path / f"index{number}")
+        assert [(document.id, document.contents) for document in shard.fetch(np.arange(3))] == PLAIN
+    written(tmp_path / "chunks" / "part_2.jsonl", rows[:1])
+    refused("ids are unique", lambda: build_index(tmp_path / "chunks", tmp_path / "no", IndexPlan()), "row")
+    written(tmp_path / "chunks" / "other.jsonl", rows)
+    step = refused("not a folder", lambda: build_index(tmp_path / "chunks", tmp_path / "no", IndexPlan())).next_step
+    assert "pattern" in step
+
+
+def test_empty_passages_are_skipped_and_counted_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, Any]] = [{"id": "0", "contents": ""}, {"id": "1", "title": "T", "text": " "}]
+    path = written(tmp_path / "c.jsonl", [*rows, {"id": "2", "contents": TEXTS[0]}])
+    assert command.main(["--corpus", str(path), "--out", str(tmp_path / "all")]) == 0
+    assert store.read_manifest(tmp_path / "all").rows == 3
+    capsys.readouterr()
+    assert command.main(["--corpus", str(path), "--out", str(tmp_path / "some"), "--skip-empty"]) == 0
+    assert "1 documents, 2 without text left out" in capsys.readouterr().out
+    shard = store.open_shard(tmp_path / "some")
+    assert (shard.total, shard.search(["talvik"], None, 1, Knobs(), "bm25")[0].rows.tolist()) == (1, [[0]])
+    assert [document.id for document in shard.fetch(np.arange(1))] == ["2"]
+    plan = dense(kind="dense", embedding=tmp_path / "x.npy", skip_empty=True)
+    refused("vectors from elsewhere", lambda: build_index(path, tmp_path / "no", plan))
+
+
+def test_stems_are_a_choice_of_an_index_and_stand_in_its_mark(tmp_path: Path) -> None:
+    """A query is cut as the index was; a folder without the mark stays one of whole words."""
+    path = INPUTS / "text_is_list.jsonl"
+    plain, stems = ["--corpus", str(path), "--out", str(tmp_path / "a")], ["--stemmer", "porter", "--k1", "0.9"]
+    assert command.main(plain) == 0
+    assert command.main([*plain[:-1], str(tmp_path / "b"), *stems]) == 0
+    found_rows = []
+    for name in "ab":
+        shard = store.open_shard(tmp_path / name)
+        hits = shard.search(["a song about flowing rivers"], None, 3, Knobs(), "bm25")[0].rows[0].tolist()
+        found_rows.append(sorted(row for row in hits if row >= 0))
+    assert found_rows == [[1], [0, 1, 2]]
+    names = [store.name_of(store.read_manifest(tmp_path / name)) for name in "ab"]
+    assert "porter" not in names[0] and "porter" in names[1]
+    body = json.loads((tmp_path / "b" / store.MANIFEST).read_text())
+    assert body["tokeniser"].endswith("+porter")
+    body["tokeniser"] = "words-and-pairs-1+porter"
+    (tmp_path / "b" / store.MANIFEST).write_text(json.dumps(body | {"sha256": store.own_digest(body)}))
+    assert "--stemmer porter" in refused("by one rule", lambda: store.open_shard(tmp_path / "b")).next_step
+    refused("a stemmer is one of", lambda: IndexPlan(stemmer="klingon").check())
+    refused("of the words of BM25", lambda: dense(kind="dense", stemmer="porter").check())
+
+
 def test_an_empty_contents_hides_no_text(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(json.dumps({"id": 1, "contents": "", "title": "T", "text": "Talvik"}) + "\n", encoding="utf-8")
@@ -99,9 +192,49 @@ def test_an_empty_contents_hides_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["openai_messages.jsonl", "sharegpt.jsonl", "searchr1_text.jsonl"])
-def test_traces_of_another_form_teach_nobody(name: str) -> None:
+@pytest.mark.parametrize("protocol", ["search-r1", "chat-tools", "research"])
+def test_transcripts_of_others_become_traces_in_every_protocol(tmp_path: Path, name: str, protocol: str) -> None:
     columns = json.loads((INPUTS / name).read_text(encoding="utf-8"))
-    refused("a trace has fields, turns and results", lambda: traces.read(INPUTS / name), *columns)
+    step = refused("a trace has fields, turns and results", lambda: traces.read(INPUTS / name), *columns).next_step
+    assert "--to traces" in step
+    out = tmp_path / "traces.jsonl"
+    words = ["convert", str(INPUTS / name), "--to", "traces", "--protocol", protocol, "--out", str(out)]
+    assert data.main(words) == 0
+    (trace,) = traces.read(out)
+    spoken = protocols.get(protocol)
+    assert trace.fields == {"question": "which town?"}
+    assert [spoken.queries(turn) for turn in trace.turns] == [("oru",), ()]
+    assert spoken.final("solver", trace.turns[-1]) == "Talvik"
+    (documents,) = trace.results
+    title = "Oru" if name == "searchr1_text.jsonl" else ""
+    assert [(document.title, document.text) for document in documents] == [(title, "x")]
+    if name != "openai_messages.jsonl":
+        assert "<think>a</think>" in trace.turns[0]
+
+
+ASKED_FOR = {"role": "user", "content": "which town?"}
+SEARCH = {"function": {"name": "search", "arguments": {"query": "oru"}}}
+
+
+@pytest.mark.parametrize(
+    ("row", "rule"),
+    [
+        ({"text": "x"}, "a transcript has its turns in"),
+        ({"messages": [ASKED_FOR]}, "the last turn answers"),
+        ({"messages": [ASKED_FOR, ASKED_FOR]}, "one question"),
+        ({"messages": [ASKED_FOR, {"role": "assistant", "tool_calls": [SEARCH]}]}, "the last turn answers"),
+        ({"messages": [ASKED_FOR, {"role": "tool", "content": "x"}]}, "a result follows its search"),
+        ({"messages": [ASKED_FOR, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "with a query"),
+        (
+            {"messages": [ASKED_FOR, *[{"role": "assistant", "tool_calls": [SEARCH]}] * 2]},
+            "each search has its result",
+        ),
+        ({"question": "which?", "response": "<think>a</think> I do not know"}, "a turn searches or answers"),
+    ],
+)
+def test_a_transcript_that_play_would_not_have_is_refused(tmp_path: Path, row: dict[str, Any], rule: str) -> None:
+    path = written(tmp_path / "t.jsonl", [row])
+    refused(rule, lambda: transcripts.read([path], protocols.get("search-r1")), "line 1")
 
 
 # --------------------------------------------------------------------------------------------------------------- words

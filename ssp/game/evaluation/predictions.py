@@ -1,27 +1,27 @@
-"""Predictions that another program made, as rows. Two forms: `{id, prediction}` beside a question
-file, and rows that bring `golden_answers` themselves (FlashRAG's, with `pred` or `output.pred`; our
-own, with `set`, `sample` and `cause`)."""
+"""Predictions that another program made, as rows: `{id, prediction}` beside a question file, rows that
+bring `golden_answers` themselves (our own have `set`, `sample` and `cause`), or one of
+`forms.PREDICTIONS`."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from ssp.base.errors import InputError, hold
-from ssp.data import rows as data
+from ssp.data import forms
+from ssp.data.containers import DATA_FILES, rows
 from ssp.data.golds import answers
-from ssp.data.readers import Question
+from ssp.data.readers import IDS, Question
+from ssp.data.rows import Row, show
 from ssp.game.evaluation.rows import ScoredRow, row_of
 
-_SUFFIXES = (".jsonl", ".parquet", *data.PACKED)
-_FIELDS = ("prediction", "pred")
 _FORM = re.compile(r"</think>|</?answer>|\\boxed\{|<\|\w+\|>|</s>")
 """What a whole response has, and no answer."""
 
 
 def stem(path: str | Path) -> str:
     """The name of a set: that of its file without the endings of data files."""
-    return re.sub(r"(\.(jsonl|parquet))?(\.(gz|bz2|xz|zst))?$", "", Path(path).name)
+    return re.sub(r"(\.(jsonl|json|csv|tsv|parquet))?(\.(gz|bz2|xz|zst))?$", "", Path(path).name)
 
 
 def read(
@@ -48,8 +48,8 @@ def _files(paths: Sequence[str | Path]) -> dict[str, Path]:
     for path in map(Path, paths):
         inside = [path]
         if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
-        rule = f"a folder of predictions holds {', '.join(_SUFFIXES)} files"
+            inside = sorted(file for file in path.iterdir() if DATA_FILES.search(file.name))
+        rule = "a folder of predictions holds data files"
         hold(inside, rule, path, "check the path")
         for file in inside:
             name = stem(file)
@@ -65,7 +65,7 @@ def _with_golds(files: Mapping[str, Path]) -> dict[str, list[ScoredRow]]:
     sets: dict[str, list[ScoredRow]] = {}
     for file_stem, path in files.items():
         before = len(claimed)
-        for row in data.rows(path):
+        for row in _rows(path):
             if "golden_answers" not in row.fields:
                 rule = "predictions bring golden_answers, or stand beside --data"
                 step = (
@@ -86,6 +86,12 @@ def _with_golds(files: Mapping[str, Path]) -> dict[str, list[ScoredRow]]:
     return sets
 
 
+def _rows(path: Path) -> Iterator[Row]:
+    """The rows of a file in our names."""
+    for row in rows(path):
+        yield row if "prediction" in row.fields else forms.recast(row, forms.PREDICTIONS)
+
+
 def _by_id(path: Path, questions: Sequence[Question]) -> list[ScoredRow]:
     """Rows by their question's id, or by the id that it has within its source and split."""
     known = {question.id: question for question in questions}
@@ -95,16 +101,17 @@ def _by_id(path: Path, questions: Sequence[Question]) -> list[ScoredRow]:
     claimed: dict[str, str] = {}
     samples: dict[str, list[ScoredRow]] = {question.id: [] for question in questions}
     rule = "a prediction's id is that of a question"
-    for row in data.rows(path):
-        if "id" not in row.fields:
+    for row in _rows(path):
+        key = next(filter(row.fields.__contains__, IDS), "")
+        if not key:
             step = (
                 "name it so; of one object of ids and answers: jq -c 'to_entries[] | {id: .key,"
                 " prediction: .value}'"
             )
             row.fail("id", rule, row.lacks(), step)
-        id = row.key("id")
+        id = row.key(key)
         if id not in known:
-            row.fail("id", rule, data.show(id))
+            row.fail(key, rule, show(id))
         question = known[id]
         scored = _scored(row, question, question.id, claimed)
         samples[question.id].append(scored)
@@ -119,24 +126,20 @@ def _by_id(path: Path, questions: Sequence[Question]) -> list[ScoredRow]:
     return list(chain.from_iterable(samples.values()))
 
 
-def _scored(row: data.Row, question: Question, name: str, claimed: dict[str, str]) -> ScoredRow:
-    place = row
-    output = row.fields.get("output")
-    if isinstance(output, dict) and not output.keys().isdisjoint(_FIELDS):
-        place = row.inside("output")
-    field = next((field for field in _FIELDS if field in place.fields), "prediction")
-    if field not in place.fields:
-        rule = "a prediction is in the field prediction, pred or output.pred"
+def _scored(row: Row, question: Question, name: str, claimed: dict[str, str]) -> ScoredRow:
+    field = "prediction"
+    if field not in row.fields:
+        rule = "a prediction is in the field prediction, pred or output.pred, or of a known form"
         row.fail(field, rule, row.lacks(), "rename the column that holds it to prediction")
     sample = row.count("sample", least=0) if row.has("sample") else 0
     row.claim(f"{name}#{sample}" if sample else name, claimed)
-    if not place.has(field):
+    if not row.has(field):
         return row_of(question, None, sample, row.label("cause"))
 
-    given = place.text(field, empty=True)
+    given = row.text(field, empty=True)
     # A row with `set` is ours, whose protocol has taken the answer out.
     if _FORM.search(given) and not row.has("set"):
         rule = "a prediction is the answer alone"
         step = "take the answer out of the text around it"
-        place.fail(field, rule, data.show(given), step)
+        row.fail(field, rule, show(given), step)
     return row_of(question, given, sample)

@@ -21,7 +21,8 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER, Document, Episode, Outcome
 from ssp.base.errors import InputError, hold
 from ssp.config.role import LimitsConfig
 from ssp.config.schema import RefereeConfig
-from ssp.data.rows import Row, rows, show
+from ssp.data.containers import rows
+from ssp.data.rows import Row, show
 from ssp.engines import StopWords
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
@@ -181,7 +182,8 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
 def _trace(row: Row) -> Trace:
     """The trace on a line. InputError naming the field that is none."""
     if not row.has("fields") or not row.has("turns"):
-        step = "write it in the form of docs/warmup.md, Traces"
+        step = "write it in the form of docs/warmup.md, Traces, or make traces of transcripts:"
+        step += " ssp data convert FILE --to traces --protocol ID --out NEW"
         row.fail("fields", "a trace has fields, turns and results", row.lacks(), step)
 
     def refuse(name: str, rule: str, value: object) -> NoReturn:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import sync, whole
-from ssp.data.rows import lines
+from ssp.data.containers import files
 from ssp.search import documents, postings
 from ssp.search.documents import MappedDocuments, Progress
 from ssp.search.encoders.families import EncoderSpec
@@ -34,7 +34,8 @@ NOTES, TABLE = "notes.json", "embedding.npy"
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What is built. `kind`: bm25, dense, hybrid (both). `k1`, `b`: BM25's.
+    """What is built. `kind`: bm25, dense, hybrid (both). `k1`, `b`: BM25's;
+    `stemmer`: of its words, "" for none. `skip_empty`: passages without text are left out.
 
     For dense: `encoder` and the `folder` of its weights, `dtype`, `device`, `batch` texts at a
     time; `factory`, faiss's string, in `parts` files of consecutive rows (Flat needs none). With
@@ -54,16 +55,25 @@ class IndexPlan:
     save_embedding: bool = False
     embedding: Path | None = None
     faiss_file: Path | None = None
+    stemmer: str = ""
+    skip_empty: bool = False
 
     def check(self) -> None:
         """InputError for settings that do not go together."""
         postings.check(self.k1, self.b)
+        postings.cutter(self.stemmer)
+        rule = "a stemmer is of the words of BM25"
+        fits = not self.stemmer or self.kind != DENSE
+        hold(fits, rule, f"--stemmer {self.stemmer} with --kind {DENSE}", "leave it out")
         if (self.kind == BM25) != (self.encoder is None):
             rule = "a dense or hybrid index has an encoder, a BM25 index none"
             raise InputError(rule, f"--kind {self.kind}", "set --kind and --encoder")
         if self.faiss_file and (self.embedding or self.save_embedding or self.parts > 1):
             both = "--faiss-file with --embedding, --save-embedding or --parts"
             raise InputError("an index file is taken over as it is", both, "leave these out")
+        if self.skip_empty and (self.faiss_file or self.embedding):
+            rule = "vectors from elsewhere count every row of the corpus"
+            raise InputError(rule, "--skip-empty", "leave it out")
         if self.factory == store.FLAT and self.parts > 1:
             rule = "any number of shards share a Flat index; others have parts"
             raise InputError(rule, f"--parts {self.parts}", "leave it out")
@@ -73,15 +83,17 @@ class IndexPlan:
         file that is not one."""
         body = asdict(replace(self, device=""))
         body |= {"folder": str(self.folder), "version": store.VERSION}
-        files = {"corpus": corpus, "embedding": self.embedding, "faiss_file": self.faiss_file}
-        for key, path in files.items():
+        sources = {"corpus": corpus, "embedding": self.embedding, "faiss_file": self.faiss_file}
+        for key, path in sources.items():
             if path is None:
                 continue
-            if path.is_dir():
-                next(lines(path))  # refuses it, with the names of the files in it
-            hold(path.is_file(), "a data file must exist, and be a file", path, "check the path")
-            stat = path.stat()
-            body[key] = [str(path.absolute()), stat.st_size, stat.st_mtime_ns]
+            marks: list[Any] = []
+            for file in files(path) if key == "corpus" else [path]:
+                rule = "a data file must exist, and be a file"
+                hold(file.is_file(), rule, file, "check the path")
+                stat = file.stat()
+                marks += [str(file.absolute()), stat.st_size, stat.st_mtime_ns]
+            body[key] = marks
         return json.loads(json.dumps(body))  # type: ignore[no-any-return]
 
 
@@ -190,9 +202,9 @@ class _Build:
                     raise
         return self._sealed()
 
-    def _documents(self) -> tuple[int, str]:
+    def _documents(self) -> tuple[int, str, int]:
         blob, offsets = self.made / store.DOCUMENTS, self.made / store.OFFSETS
-        return documents.store(self.corpus, blob, offsets, self.progress)
+        return documents.store(self.corpus, blob, offsets, self.progress, self.plan.skip_empty)
 
     @property
     def _held(self) -> MappedDocuments:
@@ -206,7 +218,9 @@ class _Build:
         for folder in (scratch, out):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-        postings.on_disk(self._held, scratch, out, self.plan.k1, self.plan.b, self.progress)
+        plan = self.plan
+        cut = postings.cutter(plan.stemmer)
+        postings.on_disk(self._held, scratch, out, plan.k1, plan.b, self.progress, cut)
         shutil.rmtree(scratch)
         return True
 
@@ -265,8 +279,8 @@ class _Build:
         if plan.encoder is not None:
             parts = 1 if notes["dense"] == store.FLAT else plan.parts
             dense = DensePart(notes["dense"], notes["vectors"], parts, plan.encoder)
-        rows, fingerprint = notes["documents"]
-        manifest = Manifest(rows, fingerprint, words, dense)
+        rows, fingerprint, skipped = notes["documents"]
+        manifest = Manifest(rows, fingerprint, words, dense, stemmer=plan.stemmer, skipped=skipped)
         manifest = store.seal(self.made, manifest, partial(self.progress, "seal"))
         self._note(sealed=True)
         os.rename(self.made, self.out)

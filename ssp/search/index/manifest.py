@@ -34,7 +34,8 @@ class DensePart:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds. `bm25`: k1 and b. `files`: name → bytes and sha256.
+    """What a folder holds. `bm25`: k1 and b; `stemmer`: what its words were cut by. `skipped`:
+    passages without text that were left out. `files`: name → bytes and sha256.
     `corpus_sha256`: of ids and contents in row order. `sha256`: of all the rest, so of every byte
     of the folder."""
 
@@ -44,6 +45,8 @@ class Manifest:
     dense: DensePart | None = None
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sha256: str = ""
+    stemmer: str = ""
+    skipped: int = 0
 
     @property
     def kind(self) -> str:

@@ -35,7 +35,7 @@ from ssp.search.index.manifest import (
     Manifest,
     part_name,
 )
-from ssp.search.postings import TOKENISER
+from ssp.search.postings import TOKENISER, cutter, mark
 from ssp.search.shard import HYBRID, Shard, retriever
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def read_manifest(folder: str | Path) -> Manifest:
             step,
         )
     try:
-        if body["bm25"] and body.get("tokeniser") != TOKENISER:
+        if body["bm25"] and _tokeniser(body)[0] != TOKENISER:
             rule = "BM25 cuts passages and queries into words by one rule"
             built = f"{folder} was built by {body.get('tokeniser')}"
             step = f"build it again, under a new name: {_again(folder, body)}"
@@ -101,11 +101,20 @@ def _manifest_of(body: Mapping[str, Any]) -> Manifest:
         encoder = EncoderSpec(**body["dense"]["encoder"])
         dense = DensePart(**{**body["dense"], "encoder": encoder})
     rows = int(body["rows"])
-    manifest = Manifest(rows, body["corpus_sha256"], words, dense, body["files"], body["sha256"])
+    marks = body["corpus_sha256"], words, dense, body["files"], body["sha256"]
+    manifest = Manifest(
+        rows, *marks, stemmer=_tokeniser(body)[1] if words else "", skipped=body.get("skipped", 0)
+    )
     for name in manifest.needed:
         if name not in manifest.files:
             raise ValueError(f"it lists no {name}")
     return manifest
+
+
+def _tokeniser(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of the tokeniser that cut the words, and of the stemmer."""
+    name, _, stemmer = str(body.get("tokeniser")).partition("+")
+    return name, stemmer
 
 
 def _again(folder: Path, body: Mapping[str, Any]) -> str:
@@ -113,6 +122,8 @@ def _again(folder: Path, body: Mapping[str, Any]) -> str:
     taken over."""
     k1, b = body["bm25"]
     command = ["ssp", "index", "--corpus", folder / DOCUMENTS, "--out", "NEW", "--k1", k1, "--b", b]
+    stemmer = _tokeniser(body)[1]
+    command += ["--stemmer", stemmer] if stemmer else []
     dense = body["dense"]
     if dense:
         command += ["--kind", HYBRID, "--encoder", dense["encoder"]["model"]]
@@ -142,13 +153,15 @@ def seal(folder: Path, manifest: Manifest, progress: _Progress) -> Manifest:
     body = {
         "format": FORMAT,
         "version": VERSION,
-        "tokeniser": TOKENISER,
+        "tokeniser": mark(manifest.stemmer),
         "rows": manifest.rows,
         "corpus_sha256": manifest.corpus_sha256,
         "bm25": manifest.bm25 and list(manifest.bm25),
         "dense": manifest.dense and asdict(manifest.dense),
         "files": files,
     }
+    if manifest.skipped:
+        body["skipped"] = manifest.skipped
     body["sha256"] = own_digest(body)
     (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     for path in (*folder.rglob("*"), folder):
@@ -229,7 +242,7 @@ def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) ->
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
         raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
     documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
-    words = _words(folder, manifest.rows, first, last) if manifest.bm25 else None
+    words = _words(folder, manifest, first, last) if manifest.bm25 else None
     vectors = _dense(folder, manifest, manifest.dense, first, last, gpu) if manifest.dense else None
     return Shard(name_of(manifest), manifest.rows, documents, words, vectors)
 
@@ -238,7 +251,7 @@ def name_of(manifest: Manifest) -> str:
     """The name of a retriever: all that decides its answers. A BM25 folder's is that of its corpus
     in memory."""
     if manifest.dense is None and manifest.bm25 is not None:
-        return retriever(manifest.corpus_sha256, *manifest.bm25)
+        return retriever(manifest.corpus_sha256, *manifest.bm25, manifest.stemmer)
     factory = manifest.dense.factory if manifest.dense else ""
     return f"{manifest.kind} {factory} {manifest.sha256[:16]}"
 
@@ -294,7 +307,8 @@ def check_vectors(folder: Path) -> None:
             open_index(folder / name)
 
 
-def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
+def _words(folder: Path, manifest: Manifest, first: int, last: int) -> Bm25Index:
+    total = manifest.rows
     data = array(folder, WORDS[0], np.float32)
     rows = array(folder, WORDS[1], np.int32)
     indptr = array(folder, WORDS[2], np.int64)
@@ -307,7 +321,8 @@ def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
     if last - first < total:
         data, rows, indptr = slice_rows(data, rows, indptr, first, last)
     vocabulary = {token: column for column, token in enumerate(tokens)}
-    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total)
+    cut = cutter(manifest.stemmer)
+    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total, cut)
 
 
 def _dense(

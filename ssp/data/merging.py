@@ -1,17 +1,20 @@
-"""The files of which one data set is made: named ones, or those of folders, and what is in them."""
+"""Which files a command converts or merges: single ones, and those of a folder of splits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from ssp.base.errors import InputError, hold
+from ssp.data.containers import ENDINGS, rows
+from ssp.data.opened import PACKED
 from ssp.data.readers import Question, Target, read_questions, read_targets
-from ssp.data.rows import PACKED, rows
 
 SPLITS = ("test", "dev", "train")
 """The order in which a test set is looked for (reference seeds.md 1.1.5)."""
 
-ENDINGS = (".jsonl", *(f".jsonl{ending}" for ending in PACKED), ".parquet")
+ALSO = {"dev": ("dev", "validation")}
+"""The names that the files of a split may have, where it is not its own alone."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +51,45 @@ def parts(
 
 
 def _part_of_folder(folder: Path, name: str, splits: tuple[str, ...]) -> Part:
+    named = name or folder.resolve().name
     for number, split in enumerate(splits):
-        for ending in ENDINGS:
-            file = folder / (split + ending)
-            if file.is_file():
-                return Part(file, name or folder.resolve().name, split, splits[:number], name)
+        before = splits[:number]
+        for stem in ALSO.get(split, (split,)):
+            for ending in product(ENDINGS, ("", *PACKED)):
+                file = folder / (stem + "".join(ending))
+                if file.is_file():
+                    return Part(file, named, split, before, name)
+            for place in (folder, folder / "data"):
+                shards = place / f"{stem}-*-of-*.parquet"
+                if any(place.glob(shards.name)):
+                    return Part(shards, named, split, before, name)
     names = ", ".join(f"{split}.jsonl" for split in splits)
     rule = f"a folder of questions holds one of {names}"
     raise InputError(rule, folder, "check the folder, or name --split")
 
 
-def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
-    """The questions of each part. InputError when two of all rows share an id. `dropped`: see
-    `read_questions`."""
+def merge(
+    sources: Sequence[Part],
+    dropped: list[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> list[list[Question]]:
+    """The questions of each part. InputError when two of all rows share an id. `dropped`,
+    `columns`: see `read_questions`."""
     seen: dict[str, str] = {}
     questions = []
     for part in sources:
-        read = read_questions(part.path, part.source, part.split, seen, dropped, part.name)
+        scope = part.source, part.split
+        read = read_questions(part.path, *scope, seen, dropped, part.name, columns=columns)
         questions.append(read)
     return questions
 
 
-def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[Target]:
+def targets(
+    part: Part,
+    dropped: list[str] | None,
+    several: list[str],
+    columns: Mapping[str, str] | None = None,
+) -> list[Target]:
     """Targets of SSP's rows, or of questions: the first right answer of each. `several` gets the
     places of those that have others."""
     first = next(rows(part.path), None)
@@ -77,6 +97,7 @@ def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[T
         first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"
     ):
         return read_targets(part.path, dropped, several)
-    questions = read_questions(part.path, part.source, part.split, dropped=dropped)
+    scope = part.source, part.split
+    questions = read_questions(part.path, *scope, dropped=dropped, columns=columns)
     several += [question.id for question in questions if len(question.answers) > 1]
     return [Target(question.id, question.answers[0]) for question in questions]

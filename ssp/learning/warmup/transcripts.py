@@ -1,0 +1,176 @@
+"""Transcripts of other agents as traces of a warm start: OpenAI's messages, ShareGPT's conversations,
+Search-R1's responses. Their prompts are left out, since the protocol makes those; a transcript whose
+turns do not all search, and then answer, is refused by its line."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import SOLVER
+from ssp.base.errors import hold
+from ssp.data.containers import rows
+from ssp.data.readers import MARKER, asked
+from ssp.data.rows import Row, show
+from ssp.game import protocols
+from ssp.game.protocols import Protocol
+from ssp.game.protocols.calls import written
+
+SPOKEN = ("search-r1", "recall", "research")
+"""Protocols whose tags are read where those of the wanted one are not there."""
+WHO = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
+"""ShareGPT's names of the speakers → OpenAI's."""
+FORMS = {
+    "messages": "OpenAI messages: a `tool_calls` with a `query` is a search, the last text the answer",
+    "conversations": "ShareGPT: the same, searches and answers in tags",
+    "response": "Search-R1: question and response, with what was found in <information>",
+}
+"""Column by which a transcript is known → what it is."""
+_WRAPPED = re.compile(r"<(\w+)>(.*)</\1>", re.DOTALL)
+_SHOWN = re.compile(r"Doc \d+\s*\(Title: (.*?)\)\s*(.*?)\s*(?=Doc \d+\s*\(Title:|\Z)", re.DOTALL)
+
+
+@dataclass
+class _Said:
+    """What one turn says, and what came back. `text`: as it stood, where it has tags."""
+
+    text: str
+    thought: str = ""
+    queries: tuple[str, ...] = ()
+    final: str = ""
+
+
+def read(paths: Sequence[Path], protocol: Protocol) -> list[dict[str, Any]]:
+    """One trace a transcript (`ssp.learning.warmup.traces`), its turns as `protocol` writes them.
+    InputError for a row that is none, and one that `protocol` cannot say."""
+    made = [_trace(row, protocol) for path in paths for row in rows(path)]
+    hold(made, "a file of transcripts has at least one", ", ".join(map(str, paths)), "check it")
+    return made
+
+
+def _trace(row: Row, protocol: Protocol) -> dict[str, Any]:
+    form = next(filter(row.has, FORMS), "")
+    if not form:
+        rule = f"a transcript has its turns in {', '.join(FORMS)}"
+        step = "name its column so; questions become traces with --found"
+        row.fail("messages", rule, row.lacks(), step)
+    question, parts = _response(row) if form == "response" else _messages(row, form)
+    turns: list[str] = []
+    results: list[list[dict[str, str]]] = []
+    open_searches = 0
+    for part in parts:
+        if isinstance(part, str):
+            fits = open_searches > 0
+            open_searches -= 1
+            _hold(row, form, fits, "a result follows its search", part)
+            results.append(_documents(part))
+            continue
+        _hold(row, form, open_searches == 0, "each search has its result", turns[-1:])
+        turn, queries = _turn(part, protocol)
+        _hold(row, form, turn, f"a turn searches or answers, as {protocol.id} can write", part.text)
+        turns.append(turn)
+        open_searches = len(queries)
+    answered = bool(turns) and bool(protocol.final(SOLVER, turns[-1]))
+    _hold(row, form, answered, "the last turn answers", turns[-1:])
+    fields = {"question": asked(question) or question.rpartition(MARKER)[2].strip()}
+    return {"role": SOLVER, "fields": fields, "turns": turns, "results": results}
+
+
+def _hold(row: Row, form: str, fits: object, rule: str, found: object) -> None:
+    if not fits:
+        row.fail(form, rule, show(found), "mend the row, or take it out")
+
+
+def _messages(row: Row, form: str) -> tuple[str, list[_Said | str]]:
+    """The question and what follows it. Other users' turns are refused."""
+    question = ""
+    parts: list[_Said | str] = []
+    listed = row.fields[form]
+    entries = listed if isinstance(listed, list) else [listed]
+    for entry in entries:
+        fits = isinstance(entry, dict)
+        _hold(row, form, fits, "a message is an object", entry)
+        role = entry.get("role") or entry.get("from")
+        content = entry.get("content", entry.get("value")) or ""
+        role = WHO.get(str(role), role)
+        _hold(row, form, isinstance(content, str), "a message is a text", content)
+        if role == "user":
+            _hold(row, form, not question, "a transcript has one question", content)
+            question = content.strip()
+        elif role == "assistant":
+            thought = str(entry.get("reasoning_content") or "")
+            queries = tuple(_queries(row, form, entry.get("tool_calls") or ()))
+            final = "" if queries else content.strip()
+            parts.append(_Said(content, thought or (content if queries else ""), queries, final))
+        elif role == "tool":
+            parts.append(content)
+        else:
+            _hold(row, form, role in ("system", "developer"), "a message is of a known role", role)
+    _hold(row, form, question, "a transcript begins with its question", row.fields[form])
+    return question, parts
+
+
+def _queries(row: Row, form: str, tool_calls: Sequence[Any]) -> Iterator[str]:
+    for call in tool_calls:
+        try:
+            given = call["function"]["arguments"]
+            yield str((json.loads(given) if isinstance(given, str) else given)["query"])
+        except (ValueError, KeyError, TypeError):
+            _hold(row, form, False, "a tool is called with a query", call)
+
+
+def _response(row: Row) -> tuple[str, list[_Said | str]]:
+    """Search-R1's: turns and, between `<information>` tags, what they found."""
+    pieces = re.split(r"<information>(.*?)</information>", row.text("response"), flags=re.DOTALL)
+    parts: list[_Said | str] = []
+    for number, piece in enumerate(pieces):
+        parts.append(piece.strip() if number % 2 else _Said(piece.strip()))
+    return row.text("question"), parts
+
+
+def _turn(said: _Said, protocol: Protocol) -> tuple[str, tuple[str, ...]]:
+    """A turn as `protocol` writes it, and its queries; "" where it neither searches nor answers."""
+    given = protocol.action(SOLVER, said.text)
+    if given.calls or given.final:
+        return said.text, given.queries
+    thought, queries, final = said.thought, said.queries, said.final
+    for name in SPOKEN if not queries else ():
+        other = protocols.get(name)
+        action = other.action(SOLVER, said.text)
+        if action.calls or action.final:
+            queries, final = action.queries, action.final or ""
+            tagged = [
+                part
+                for part in other.parse(said.text)
+                if part.kind in ("search", "tool_call", "answer")
+            ]
+            thought = said.text[: tagged[0].begin]
+            break
+    if thought and not thought.lstrip().startswith("<think>"):
+        thought = f"<think>{thought.strip()}</think>"
+    role, search = protocol.role(SOLVER), protocol.search
+    if queries:
+        body = "".join(
+            f"<{search.tag}> {written(query, search.form)} </{search.tag}>" for query in queries
+        )
+    else:
+        inner = f"\\boxed{{{final}}}" if role.boxed else final
+        body = f"<{role.final}> {inner} </{role.final}>"
+    turn = f"{thought.strip()} {body}".strip()
+    action = protocol.action(SOLVER, turn)
+    right = action.queries == queries if queries else action.final == final
+    return (turn if right else ""), queries
+
+
+def _documents(shown: str) -> list[dict[str, str]]:
+    """The documents in a result: Search-R1's `Doc 1(Title: ...)`, else one without a title."""
+    documents = []
+    shown = _WRAPPED.sub(r"\2", shown.strip())
+    for number, (title, text) in enumerate(_SHOWN.findall(shown), 1):
+        named = title.strip().strip('"')
+        documents.append({"id": str(number), "contents": f'"{named}"\n{text}'})
+    if not documents and shown.strip():
+        documents.append({"id": "1", "contents": f"\n{shown.strip()}"})
+    return documents
