@@ -32,9 +32,9 @@ from ssp.game.rollout.chat import (
     parsed,
     plain,
     stops_of,
+    tokens_of,
     tools_of,
     until,
-    tokens_of,
 )
 from ssp.game.rollout.settings import Settings
 from ssp.game.rollout.tools import ToolRequest, note
