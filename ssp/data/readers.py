@@ -3,10 +3,10 @@ is refused with file, place and column. So is a right answer that normalises to 
 answer would match it."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -57,7 +57,8 @@ class Question:
     does not say). `id` is unique over all sources and splits: `<source>/<split>/<the row's id,
     index or number>`, without the parts that are not known. `rubric` says what a good answer has.
     `source`, `split` and `rubric` are "" when the row does not say. `category`: a column and its
-    value there, as `form.backwards`, where one was asked for."""
+    value there, as `form.backwards`, where one was asked for. `row`: what an agent may be told, where
+    that was asked for: all columns of the row, `id` and `golds`."""
 
     id: str
     question: str
@@ -67,6 +68,7 @@ class Question:
     split: str = ""
     rubric: str = ""
     category: str = ""
+    row: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_corpus(path: str | Path) -> list[Document]:
@@ -187,6 +189,7 @@ def read_questions(
     file: str = "",
     by: str = "",
     columns: Mapping[str, str] | None = None,
+    told: bool = False,
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has, or of
     `forms.QUESTIONS`:
@@ -198,14 +201,19 @@ def read_questions(
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
     name of the file that goes into the ids of rows which name another source themselves. `by`: the
     column of each question's category. InputError where it has more than CATEGORIES values.
-    `columns`: our name of a column → the file's."""
+    `columns`: our name of a column → the file's. With `told` each question has its `row`."""
     seen = {} if seen is None else seen
     questions: list[Question] = []
     for raw in rows(path):
         row = forms.question(forms.renamed(raw, columns or {}))
         question = _question(row, source, split, seen, dropped, file)
         if question is not None:
-            questions.append(replace(question, category=row.category(by)) if by else question)
+            if by:
+                question = replace(question, category=row.category(by))
+            if told:
+                known = {"id": question.id, "golds": list(question.answers)}
+                question = replace(question, row={**row.fields, **known})
+            questions.append(question)
     categories = {question.category for question in questions}
     rule = f"a column whose values are told apart has at most {CATEGORIES}"
     values = f"{path}: {len(categories)} values of {by}"

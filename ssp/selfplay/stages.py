@@ -238,6 +238,9 @@ class Stages:
         if self.redraws:
             draw = (*draw, self.redraws)
         seed = derive(self._cfg.seed, *draw)
+        row = {}
+        if self._cfg.block(role).agent:
+            row = {"id": game.id, **game.row, "golds": list(game.golds or (game.target,))}
         return Task(
             id=id_,
             game=game.id,
@@ -247,6 +250,7 @@ class Stages:
             fields=fields(self._cfg, stage, game, number),
             corpus=NO_CORPUS if stage.closed else TRAIN,
             prompt=stage.prompt,
+            row=row,
         )
 
     async def _play(
