@@ -9,17 +9,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import SEARCH_R1, Books, pieces, play
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InputError
+from ssp.config.toolserver import ToolServerConfig
 from ssp.game import protocols
 from ssp.game.protocols.calls import Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import servers
 from ssp.game.rollout.tools import ToolRequest, Tools
+from ssp.selfplay.workers import build
 
 pytest.importorskip("mcp")
 PROGRAM = Path(__file__).parent / "toolserver.py"
@@ -45,6 +48,11 @@ def http() -> Iterator[str]:
         process.wait()
 
 
+def of(spec: str, **settings: Any) -> Tools:
+    """The tools of a server with these settings. By default all episodes share it, as programs start slowly."""
+    return build.called.__wrapped__(("search", ToolServerConfig(spec, **{"session": "player", **settings})))
+
+
 def played(tools: Tools, *turns: str) -> Episode:
     renderer = Renderer(protocols.get("search-r1").offering(tools.offers), SEARCH_R1.tokenizer)
     (episode,) = play([[*turns, ANSWER]], Books(), renderer, tools=tools)
@@ -58,7 +66,7 @@ def told(episode: Episode) -> list[str]:
 @pytest.mark.covers("U13")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_its_tools_are_called_with_their_schemas(transport: str, http: str) -> None:
-    tools = Tools(servers.connect(STDIO if transport == "stdio" else http))
+    tools = of(STDIO if transport == "stdio" else http)
     assert [offer.name for offer in tools.offers][:2] == ["add", "echo"]
     episode = played(tools, '<add> {"a": 2, "b": 40} </add>', '<add> {"a": "two"} </add>', "<fail> {} </fail>")
     assert (episode.final, episode.hits, episode.tools) == ("Paris", [1, 0, 0], ["add", "add", "fail"])
@@ -70,12 +78,12 @@ def test_its_tools_are_called_with_their_schemas(transport: str, http: str) -> N
 
 def test_a_server_gets_no_key_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSP_JUDGE_KEY", "secret")
-    episode = played(Tools(servers.connect(STDIO)), "<environment> SSP_JUDGE_KEY </environment>")
+    episode = played(of(STDIO), "<environment> SSP_JUDGE_KEY </environment>")
     assert episode.documents[0].contents == "nothing"
 
 
 def test_ten_megabytes_and_tags_are_bounded_and_cleaned() -> None:
-    tools = Tools(servers.connect(STDIO))
+    tools = of(STDIO)
     episode = played(tools, '<flood> {"megabytes": 10} </flood>')
     assert len(episode.documents[0].contents) < 10_000 and episode.final == "Paris"
     (whole,) = tools.run(
@@ -86,28 +94,26 @@ def test_ten_megabytes_and_tags_are_bounded_and_cleaned() -> None:
 
 
 def test_a_server_that_died_voids_what_it_hit_and_is_started_again() -> None:
-    tools = Tools(servers.connect(STDIO))
+    tools = of(STDIO)
     assert played(tools, '<add> {"a": 1, "b": 1} </add>').hits == [1]
     dead = played(tools, "<die> {} </die>")
     assert (dead.outcome, dead.cause) == (Outcome.VOID, "tool_down")
     assert played(tools, '<add> {"a": 2, "b": 2} </add>').documents[0].contents == "4"
 
 
-def test_a_server_that_hangs_voids_and_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = Tools(servers.connect(STDIO))
-    monkeypatch.setattr(servers, "SECONDS", 0.5)
+def test_a_server_that_hangs_voids_and_is_started_again() -> None:
+    tools = of(STDIO, seconds=1.0)
     for _ in range(servers.LATE):
         late = played(tools, '<hang> {"seconds": 30} </hang>')
         assert (late.outcome, late.cause) == (Outcome.VOID, "tool_deadline")
-    monkeypatch.setattr(servers, "SECONDS", 30.0)
     assert played(tools, '<add> {"a": 2, "b": 2} </add>').documents[0].contents == "4"
 
 
 def test_names_and_servers_that_are_none_are_refused() -> None:
-    with pytest.raises(InputError, match="a tool's name is a letter"):
-        servers.connect(f"{STDIO} named")
+    with pytest.raises(InputError, match="an MCP tool's name has 1 to 128 letters"):
+        of(f"{STDIO} named")
     with pytest.raises(InputError, match="an MCP server answers when a run starts"):
-        servers.connect(f"stdio:{sys.executable} -c pass")
+        of(f"stdio:{sys.executable} -c pass")
 
 
 def bad(pids: Path, mode: str = "") -> str:
@@ -137,14 +143,12 @@ def test_a_server_that_does_not_come_to_an_end_at_the_start_is_refused_and_ended
     monkeypatch.setattr(servers, "SECONDS", 1.5)
     began = time.monotonic()
     with pytest.raises(InputError, match="an MCP server answers when a run starts"):
-        servers.connect(bad(tmp_path / "pids", mode))
+        of(bad(tmp_path / "pids", mode), seconds=1.5)
     assert time.monotonic() - began < 5 and ended(tmp_path / "pids")
 
 
-def test_a_server_that_keeps_to_nothing_changes_no_reward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    tools = Tools(servers.connect(bad(tmp_path / "pids")))
+def test_a_server_that_keeps_to_nothing_changes_no_reward(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tools = of(bad(tmp_path / "pids"), seconds=0.75)
     began = time.monotonic()
     fine = played(tools, "<well> {} </well>", "<refuses> {} </refuses>", "<well> {} </well>")
     assert (fine.final, fine.hits) == ("Paris", [1, 0, 1]) and "not so" in told(fine)[1]
@@ -155,9 +159,7 @@ def test_a_server_that_keeps_to_nothing_changes_no_reward(
     found = tools.run([ToolRequest(Call(name, "{}"), f"{n}", {}, {}) for n, name in enumerate(names)])
     assert [one.cause if isinstance(one, Fault) else one[0].contents for one in found] == ["fine"] + ["tool_down"] * 4
     assert played(tools, "<well> {} </well>").hits == [1], "what failed late ends no connection that followed"
-    monkeypatch.setattr(servers, "SECONDS", 0.5)
     assert played(tools, "<late> {} </late>").cause == "tool_deadline"
-    monkeypatch.setattr(servers, "SECONDS", 30.0)
     assert told(played(tools, "<well> {} </well>")) == told(fine)[:1], "an answer that comes late is nobody's"
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("", "")
@@ -166,7 +168,7 @@ def test_a_server_that_keeps_to_nothing_changes_no_reward(
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os.kill(os.getpid(), 9)"])
 def test_a_server_ends_with_the_process_that_started_it(end: str, tmp_path: Path) -> None:
-    code = f"import os, sys\nfrom ssp.game.rollout import servers\nservers.connect({bad(tmp_path / 'pids')!r})\n{end}"
+    code = f"import os, sys\nfrom ssp.config.toolserver import ToolServerConfig\nfrom ssp.game.rollout import servers\nservers.connect(ToolServerConfig({bad(tmp_path / 'pids')!r}, session='player'))\n{end}"
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert time.monotonic() - began < 30 and ended(tmp_path / "pids")
@@ -175,5 +177,5 @@ def test_a_server_ends_with_the_process_that_started_it(end: str, tmp_path: Path
 def test_a_server_that_ends_at_once_is_told_without_the_groups_of_the_client(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit('no such thing')")
     with pytest.raises(InputError, match="typed by itself") as refused:
-        servers.connect(f"stdio:{sys.executable} {tmp_path / 'ends.py'}")
+        of(f"stdio:{sys.executable} {tmp_path / 'ends.py'}")
     assert "Group" not in str(refused.value)
