@@ -47,7 +47,7 @@ class ToolServerConfig:
     @property
     def is_program(self) -> bool:
         """Whether it is a program on this machine."""
-        return self.mcp.startswith("stdio:")
+        return self.mcp.removeprefix(SEALED).startswith("stdio:")
 
     @property
     def command(self) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +17,33 @@ from scripts import SEARCH_R1, Books, pieces, play
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InputError
+from ssp.config.load import to_yaml
 from ssp.config.toolserver import ToolServerConfig
 from ssp.game import protocols
 from ssp.game.protocols.calls import Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import servers
 from ssp.game.rollout.tools import ToolRequest, Tools
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 pytest.importorskip("mcp")
 PROGRAM = Path(__file__).parent / "toolserver.py"
 STDIO = f"stdio:{sys.executable} {PROGRAM}"
 ANSWER = "<answer> Paris </answer>"
+LONG = f"API-get-{'x' * 120}"
 
 
-@pytest.fixture(scope="module")
-def http() -> Iterator[str]:
+@contextmanager
+def serving(*mode: str) -> Iterator[str]:
+    """The address of a server while it runs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(PROGRAM), "--http", str(port)], stderr=subprocess.DEVNULL)
+    command = [sys.executable, str(PROGRAM), "--http", str(port), *mode]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(150):
+        for _ in range(300):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
@@ -46,6 +52,18 @@ def http() -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[str]:
+    with serving() as url:
+        yield url
+
+
+@pytest.fixture
+def stateless() -> Iterator[str]:
+    with serving("stateless") as url:
+        yield url
 
 
 def of(spec: str, **settings: Any) -> Tools:
@@ -83,7 +101,7 @@ def test_a_server_gets_no_key_of_this_process(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_ten_megabytes_and_tags_are_bounded_and_cleaned() -> None:
-    tools = of(STDIO)
+    tools = of(STDIO, seconds=120)
     episode = played(tools, '<flood> {"megabytes": 10} </flood>')
     assert len(episode.documents[0].contents) < 10_000 and episode.final == "Paris"
     (whole,) = tools.run(
@@ -179,3 +197,94 @@ def test_a_server_that_ends_at_once_is_told_without_the_groups_of_the_client(tmp
     with pytest.raises(InputError, match="typed by itself") as refused:
         of(f"stdio:{sys.executable} {tmp_path / 'ends.py'}")
     assert "Group" not in str(refused.value)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_attempts_tell_each_other_nothing_through_a_server(transport: str, http: str) -> None:
+    tools = of(STDIO if transport == "stdio" else http, session="episode", only=["notes.keep"])
+    assert not tools.warnings
+    renderer = Renderer(protocols.get("search-r1").offering(tools.offers), SEARCH_R1.tokenizer)
+    turns = [[f"<notes_keep> {word} </notes_keep>" for word in said] + [ANSWER] for said in ("ab", "cd")]
+    episodes = play(turns, Books(), renderer, tools=tools)
+    shown = [[document.contents for document in episode.documents] for episode in episodes]
+    assert shown == [["a", "a, b"], ["c", "c, d"]]
+    assert "(notes.keep) Keeps notes" in episodes[0].text[: episodes[0].response_at], "the policy reads which is which"
+
+
+def test_what_an_episode_had_of_a_server_ends_with_it(tmp_path: Path) -> None:
+    tools = of(bad(tmp_path / "pids"), session="episode", only=["well"])
+    assert played(tools, "<well> {} </well>").hits == [1] and len((tmp_path / "pids").read_text().split()) == 2
+    assert ended(tmp_path / "pids", 20.0)
+
+
+def test_that_a_server_gives_no_sessions_is_said(stateless: str) -> None:
+    (said,) = of(stateless, session="episode", only=["add"]).warnings
+    assert stateless in said and "all episodes share" in said and not of(stateless, only=["add"]).warnings
+
+
+def test_names_keys_and_errors_are_as_settings_say(http: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {
+        "only": ["notes.keep", "notes_keep", LONG, "environment", "fail", "linked"],
+        "rename": {"environment": "env"},
+        "prefix": "my.",
+        "headers": {"X-Mine": "Bearer TOOL_KEY"},
+    }
+    monkeypatch.delenv("TOOL_KEY", raising=False)
+    with pytest.raises(InputError, match="TOOL_KEY is not set"):
+        of(http, **settings)
+    monkeypatch.setenv("TOOL_KEY", "tk-0123456789")
+    tools = of(http, errors="fault", **settings)
+    names = [offer.name for offer in tools.offers]
+    long = next(name for name in names if "API-get" in name)
+    assert {"my_notes_keep", "env", "my_fail", "my_linked"} <= {*names} and len({*names}) == 6
+    assert len(long) == 64 and all("." not in name for name in names)
+    assert played(tools, f"<{long}> {{}} </{long}>").documents[0].contents == "long"
+    assert played(tools, "<env> X-Mine </env>").documents[0].contents == "Bearer ***"
+    (guide,) = played(tools, "<my_linked> {} </my_linked>").documents
+    assert guide.contents.split("\n") == ["guide guide://words", "THE GUIDE", "file: file:///a.txt"]
+    outage = played(tools, "<my_fail> {} </my_fail>")
+    assert (outage.outcome, outage.cause) == (Outcome.VOID, "tool_failed")
+    with pytest.raises(InputError, match="tools that only and rename name"):
+        of(http, only=["notes.lose"])
+
+
+def test_a_program_gets_the_keys_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOL_KEY", "tk-0123456789")
+    tools = of(STDIO, env=["TOOL_KEY"], only=["environment"])
+    assert played(tools, "<environment> TOOL_KEY </environment>").documents[0].contents == "***"
+
+
+NAMED = {"files.read": "files_read", "API-get-Users": "API-get-Users", "_private": "private", "9": "tool"}
+
+
+def test_names_of_a_server_become_names_that_can_be_tags() -> None:
+    assert servers.told_names([*NAMED], ToolServerConfig("a")) == NAMED
+    twice = servers.told_names(["a.b", "a/b", "a_b"], ToolServerConfig("a"))
+    assert len({*twice.values()}) == 3 and twice["a_b"] == "a_b" and twice["a.b"].startswith("a_b_")
+    assert servers.told_names(["a b"], ToolServerConfig("a", rename={"a b": "c"})) == {"a b": "c"}
+
+
+@pytest.mark.parametrize(
+    ("server", "rule"),
+    [
+        ("{mcp: 'http://h/mcp', headers: {Authorization: Bearer sk-secret}}", "an environment variable's name"),
+        ("{mcp: 'stdio:ls', env: [sk-secret]}", "an environment variable's name"),
+        ("{mcp: 'http://h/mcp', env: [KEY]}", "a program gets env"),
+        ("{mcp: 'stdio:ls', headers: {A: KEY}}", "a program gets env"),
+        ("{mcp: 'stdio:ls', only: [a], rename: {b: c}}", "rename is of tools that are offered"),
+    ],
+)
+def test_settings_of_a_server_that_cannot_be_are_refused_and_no_key_is_told(server: str, rule: str) -> None:
+    with pytest.raises(InputError, match=rule) as refused:
+        load("quickstart", [f"solver.tools=[search, {server}]"])
+    assert "secret" not in str(refused.value)
+
+
+def test_settings_of_a_server_are_read_again_and_sealed_where_nobody_vouches_for_them(tmp_path: Path) -> None:
+    server = "{mcp: 'stdio:touch x', prefix: my_, seconds: 5, env: [HOME]}"
+    cfg = load("quickstart", [f"defaults.tools=[search, {server}]"])
+    (tmp_path / "c.yaml").write_text(to_yaml(cfg))
+    assert load(str(tmp_path / "c.yaml")) == cfg
+    sealed = load(str(tmp_path / "c.yaml"), trusted=False)
+    with pytest.raises(InputError, match="runs only when it is trusted"):
+        build.protocol(sealed, "solver")

@@ -85,7 +85,7 @@ class Server:
         hold(names and not absent, rule, f"{self.cfg}: {absent or 'no tools'}", step)
         if self.cfg.only:
             tools = [tool for tool in tools if tool.name in self.cfg.only]
-        told = _told_names([tool.name for tool in tools], self.cfg)
+        told = told_names([tool.name for tool in tools], self.cfg)
         return [self._tool(tool, told[tool.name]) for tool in tools]
 
     def _tool(self, tool: Any, name: str) -> Tool:
@@ -239,7 +239,7 @@ class Link:
             self._serving.cancel()
 
 
-def _told_names(names: Sequence[str], cfg: ToolServerConfig) -> dict[str, str]:
+def told_names(names: Sequence[str], cfg: ToolServerConfig) -> dict[str, str]:
     """A server's name of a tool → its name for the policy: a letter, then letters, digits, _ and
     -. Names that become one, or are too long, end in digits of their own."""
     told = {}
@@ -251,7 +251,7 @@ def _told_names(names: Sequence[str], cfg: ToolServerConfig) -> dict[str, str]:
         told[name] = cfg.rename.get(name, re.sub("^[^A-Za-z]+", "", plain) or "tool")
     counts = Counter(told.values())
     for name, short in told.items():
-        doubled = counts[short] > 1 and short != name
+        doubled = counts[short] > 1 and not short.endswith(name)
         if name not in cfg.rename and (doubled or len(short) > LONGEST_NAME):
             mark = hashlib.sha256(name.encode()).hexdigest()[:8]
             told[name] = f"{short[: LONGEST_NAME - 9]}_{mark}"
