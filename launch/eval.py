@@ -175,7 +175,8 @@ def _batch(cfg: Config, folder: Path) -> int:
 def _questions(cfg: Config, chosen: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
     """A set's questions: all of `--data`, or those of a configured set that training's last
     evaluation asks."""
-    questions = read_questions(files.resolve(chosen.file, "eval"), by=cfg.eval.by)
+    file, agent = files.resolve(chosen.file, "eval"), bool(cfg.answering.agent)
+    questions = read_questions(file, by=cfg.eval.by, told=agent)
     if not own:
         questions = [q for q in questions if not q.hops or q.hops in cfg.eval.hops]
         per_hop = per_hop or cfg.eval.final_questions_per_hop

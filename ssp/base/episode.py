@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
+from typing import Any
 
 from ssp.base.errors import Fault
 from ssp.base.printable import masked, printable
@@ -116,7 +117,8 @@ class Task:
 
     `fields` fills its prompt: {"target": ...} or {"question": ...}. `prompt`: the prompt's name in
     the protocol, "" for that of the role. `attempt`: its number in its game, or the number of the
-    evaluation since the start. `item`: id of the question that an evaluation asks."""
+    evaluation since the start. `item`: id of the question that an evaluation asks. `row`: what an
+    agent may be told of the question: the columns of its row, and `golds`; else empty."""
 
     id: str
     game: str
@@ -127,6 +129,7 @@ class Task:
     corpus: str = "train"
     item: str = ""
     prompt: str = ""
+    row: dict[str, Any] = field(default_factory=dict)
 
     @property
     def asked_as(self) -> str:
@@ -147,6 +150,7 @@ class Task:
             self.corpus,
             self.item,
             self.prompt,
+            self.row,
         )
 
 
@@ -169,7 +173,8 @@ class Episode:
     `seed` is the task's. Whatever is drawn for this episode later (noise documents) derives from
     it, not from the id, so that a re-issued episode is checked in the same way. `outcome` and
     `cause` are set as soon as they are known: a fault during the rollout makes it void at once.
-    `detail` is what the fault said, or an agent of its policy's mistake."""
+    `detail` is what the fault said, or an agent of its policy's mistake. `earned`: the reward that
+    an agent returned, one number or one a turn; else empty."""
 
     id: str
     game: str
@@ -192,6 +197,7 @@ class Episode:
     outcome: Outcome | None = None
     cause: str = ""
     detail: str = ""
+    earned: list[float] = field(default_factory=list)
 
     @property
     def response(self) -> str:

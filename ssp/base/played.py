@@ -116,16 +116,15 @@ class Brief:
 class Game:
     """What is played about one row: a question, a verdict on it, and attempts at it.
 
-    `number` counts the rows of a run; it is negative for a question that nobody wrote in this round:
-    a replayed one, and a given one among proposed ones. `hints`: what the asking prompt may tell
-    beside the target. `golds`: all right
-    answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `greedy`: the
-    attempt that is only a baseline. `others`: the episodes of further stages, by stage. `rates`:
-    numbers that stages gave the game, by stage. `grades`: by episode id. `tried_by`: the version of
-    the policy that tried it. `asked_by`: the version that wrote it, also of a past one. `frozen`:
-    the side that a past version plays, from which nobody learns. `passed_over`: another game about
-    the same row was kept. `source`: id of the document that the question is about, "" where nobody
-    says."""
+    `number` counts the rows of a run; it is negative for a question that nobody wrote in this
+    round: a replayed one, and a given one among proposed ones. `hints`: what the asking prompt may
+    tell beside the target. `golds`: all right answers of a given question, `rubric` its own rule,
+    `row` what an agent may be told. `guide`: see `Verdict`. `greedy`: the attempt that is only a
+    baseline. `others`: the episodes of further stages, by stage. `rates`: numbers that stages gave
+    the game, by stage. `grades`: by episode id. `tried_by`: the version of the policy that tried
+    it. `asked_by`: the version that wrote it, also of a past one. `frozen`: the side that a past
+    version plays, from which nobody learns. `passed_over`: another game about the same row was
+    kept. `source`: id of the document that the question is about, "" where nobody says."""
 
     id: str
     number: int
@@ -142,6 +141,7 @@ class Game:
     greedy: Brief | None = None
     golds: tuple[str, ...] = ()
     rubric: str = ""
+    row: dict[str, Any] = field(default_factory=dict)
     grades: dict[str, Grade] = field(default_factory=dict)
     win_rate: float | None = None
     tried_by: int = -1

@@ -4,9 +4,9 @@ answer would match it."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -54,7 +54,8 @@ class Question:
     does not say). `id` is unique over all sources and splits: `<source>/<split>/<the row's id,
     index or number>`, without the parts that are not known. `rubric` says what a good answer has.
     `source`, `split` and `rubric` are "" when the row does not say. `category`: a column and its
-    value there, as `form.backwards`, where one was asked for."""
+    value there, as `form.backwards`, where one was asked for. `row`: what an agent may be told, where
+    that was asked for: all columns of the row, `id` and `golds`."""
 
     id: str
     question: str
@@ -64,6 +65,7 @@ class Question:
     split: str = ""
     rubric: str = ""
     category: str = ""
+    row: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_corpus(path: str | Path) -> list[Document]:
@@ -177,6 +179,7 @@ def read_questions(
     dropped: list[str] | None = None,
     file: str = "",
     by: str = "",
+    told: bool = False,
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has:
 
@@ -186,13 +189,19 @@ def read_questions(
     name none. Files that share `seen` share no id. With a list `dropped`, gold answers that
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
     name of the file that goes into the ids of rows which name another source themselves. `by`: the
-    column of each question's category. InputError where it has more than CATEGORIES values."""
+    column of each question's category. InputError where it has more than CATEGORIES values. With
+    `told` each question has its `row`."""
     seen = {} if seen is None else seen
     questions: list[Question] = []
     for row in rows(path):
         question = _question(row, source, split, seen, dropped, file)
         if question is not None:
-            questions.append(replace(question, category=row.category(by)) if by else question)
+            if by:
+                question = replace(question, category=row.category(by))
+            if told:
+                known = {"id": question.id, "golds": list(question.answers)}
+                question = replace(question, row={**row.fields, **known})
+            questions.append(question)
     categories = {question.category for question in questions}
     rule = f"a column whose values are told apart has at most {CATEGORIES}"
     values = f"{path}: {len(categories)} values of {by}"

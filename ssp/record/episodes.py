@@ -35,12 +35,13 @@ _TYPES: dict[str, pa.DataType] = {
     "hits": pa.list_(pa.int32()),
     "asked": pa.list_(pa.int32()),
     "documents": pa.list_(pa.string()),
+    "earned": pa.list_(pa.float64()),
     **{name: pa.list_(kind) for name, (kind, _) in _TOKENS.items()},
     "drops": pa.list_(pa.list_(pa.int32())),
 }
 _REQUIRED = {*_TEXTS} - {"final"}
 SCHEMA = pa.schema([pa.field(name, _TYPES[name], name not in _REQUIRED) for name in _TYPES])
-ADDED: dict[str, Any] = {"tools": list, "asked": list, "detail": str}
+ADDED: dict[str, Any] = {"tools": list, "asked": list, "detail": str, "earned": list}
 """Columns that files of earlier versions lack → what makes the empty value that stands there."""
 
 

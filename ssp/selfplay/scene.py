@@ -98,7 +98,8 @@ def read_scene(cfg: Config) -> Scene:
     corpora.check(cfg)
     sets = []
     for item in cfg.data.eval:
-        questions = read_questions(item.file, by=cfg.eval.by)
+        agent = bool(cfg.answering.agent)
+        questions = read_questions(item.file, by=cfg.eval.by, told=agent)
         sets.append(QuestionSet(item.name, questions, item.corpus))
     if cfg.eval.by and sets:
         rule = "the questions of the first evaluation set have the column that eval.by names"
@@ -172,7 +173,8 @@ def _given_rows(cfg: Config) -> list[TargetRow]:
     rows = []
     for asked in given(cfg):
         golds = tuple(asked.answers)
-        rows.append(TargetRow(golds[0], asked.question, golds, rubric=asked.rubric))
+        about = {"rubric": asked.rubric, "row": asked.row}
+        rows.append(TargetRow(golds[0], asked.question, golds, **about))
     return rows
 
 

@@ -237,6 +237,9 @@ class Stages:
         if self.redraws:
             draw = (*draw, self.redraws)
         seed = derive(self._cfg.seed, *draw)
+        row = {}
+        if self._cfg.block(role).agent:
+            row = {"id": game.id, **game.row, "golds": list(game.golds or (game.target,))}
         return Task(
             id=id_,
             game=game.id,
@@ -246,6 +249,7 @@ class Stages:
             fields=fields(self._cfg, stage, game, number),
             corpus=NO_CORPUS if stage.closed else TRAIN,
             prompt=stage.prompt,
+            row=row,
         )
 
     async def _play(

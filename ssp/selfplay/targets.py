@@ -100,6 +100,7 @@ class Targets:
             game.question = item.question
             game.golds = item.golds
             game.rubric = item.rubric
+            game.row = item.row
             game.source = item.hints.get("source", "")
             if item.question:  # a given question needs no referee
                 game.valid = True

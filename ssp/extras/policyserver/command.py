@@ -13,6 +13,7 @@ from ssp.base.errors import SspError, hold
 from ssp.base.printable import say
 from ssp.extras.policyserver.answers import Answerer, searches
 from ssp.extras.policyserver.chat import routes
+from ssp.game.rollout.chat import MODEL
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -40,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
     import uvicorn
 
     shown = named.shown(named.folder(cfg))
+    rule = f"{MODEL} is the name of the policy without its search"
+    hold(args.name != MODEL, rule, f"--name {MODEL}", "take another name")
     routes(server, answerer, args.name or shown)
     with bind(args.host, args.port) as listener:
         host, port = listener.getsockname()[:2]

@@ -172,6 +172,7 @@ def make_tasks(
             corpus=corpus,
             item=asked.id,
             prompt=stage.prompt,
+            row=asked.row,
         )
         tasks.append(task)
     return tasks

@@ -45,7 +45,7 @@ def score(
 ) -> tuple[float, tuple[float, ...]]:
     """The reward called `name` on the episode's response, and by turn where the function tells.
     `decision`: the judge's. `observed`: the protocol's tags of observations. The function gets
-    those of `rewards.GIVEN` that it takes.
+    those of `rewards.GIVEN` that it takes. What an agent returned stands in its place.
 
     The option `search_cost` is none of the function's: it is taken off a right attempt for each of
     its searches, and by turn where it searched; a reward that is one number is then the last
@@ -67,7 +67,11 @@ def score(
     def compute() -> object:
         return function(episode.response, list(golds), **given, **rewards.own_options(options))
 
-    reward, by_turn = credit(name, compute, len(turns))
+    reward, by_turn = sum(episode.earned), tuple(episode.earned)
+    if len(by_turn) == 1:  # it says nothing of turns
+        by_turn = ()
+    if not episode.earned:
+        reward, by_turn = credit(name, compute, len(turns))
     cost = options.get(rewards.SEARCH_COST, 0.0)
     if not cost:
         return reward, by_turn

@@ -14,18 +14,24 @@ import math
 import numbers
 import os
 import signal
+import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, hold, holding
+from ssp.base.printable import masked, say
 from ssp.engines.base import FreeEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import programs
-from ssp.game.rollout.player import MODEL, AgentPlayer, Refused
+from ssp.game.rollout.chat import MODEL, RESPONSES, Refused, events, models, trouble
+from ssp.game.rollout.player import AgentPlayer
 from ssp.game.rollout.settings import Agent, Settings
 from ssp.game.rollout.toolloop import on_loop, wait
 from ssp.game.rollout.tools import exceptions
@@ -40,7 +46,11 @@ KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
 MOST = 2**22
 """The most bytes of a request, and of a program's answer."""
 SAID = 400
-"""Bytes of a program's standard error that a message tells, the last ones."""
+"""Characters of a program's standard error that a message tells, the last ones."""
+KEEPS = 8_000
+"""Bytes of an episode's standard error, or of its traceback, that are kept, the last ones."""
+OTHERS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
+"""Places of code that is not the user's own."""
 MISTAKES = {
     "agents.exceptions.MaxTurnsExceeded",
     "agents.exceptions.ModelBehaviorError",
@@ -53,32 +63,39 @@ end."""
 
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
-    """The agent that `solver.agent` names: a program, or a function that `place` finds, which may
-    have `mistakes`. InputError for anything else."""
+    """The agent that `solver.agent` names: a program, or a function that `place` finds. This may
+    have `mistakes` and `golds`, and take the question's `row`. InputError for anything else."""
     if named.startswith(COMMAND):
         rule = "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME"
         words = programs.words(named.removeprefix(COMMAND), rule)
         return Agent(partial(_run, words), seconds)
     function = place(named)
-    rule = "an agent is an async function of (question, client, model, tools)"
-    step = "write `async def solve(question, client, model, tools) -> str:`"
+    rule = "an agent is an async function of (question, client, model, tools), and row if it likes"
+    step = "write `async def solve(question, client, model, tools):`"
     hold(inspect.iscoroutinefunction(function), rule, named, step)
+    takes_row = "row" in inspect.signature(function).parameters
+    beside = {"row": {}} if takes_row else {}
     with holding(TypeError, rule, lambda _: named, step):
-        inspect.signature(function).bind("question", "client", "model", "tools")
+        inspect.signature(function).bind("question", "client", "model", "tools", **beside)
     mistakes = exceptions(getattr(function, "mistakes", ()), "an agent", named)
+    golds = getattr(function, "golds", False)
+    rule = "golds of an agent says whether it may see the right answers"
+    hold(type(golds) is bool, rule, f"{named}: {golds!r}", "write True, or leave it out")
     rule, step = "an agent needs the package openai", "pip install 'ssp[agents]'"
     with holding(ImportError, rule, lambda _: "not installed", step):
         from openai import AsyncOpenAI
 
     async def asked(player: AgentPlayer) -> Any:
+        beside = {"row": player.row(golds)} if takes_row else {}
         async with AsyncOpenAI(
             base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds
         ) as client:
-            return await function(player.question, client, MODEL, player)
+            return await function(player.question, client, MODEL, player, **beside)
 
     async def solve(player: AgentPlayer) -> Any:  # on a loop of its own, which it may block
         answer, raised = await on_loop(asked(player), named)
         if raised is not None:  # sys.exit too
+            player.said = "".join(traceback.format_exception(raised))
             raise RuntimeError(named) from raised
         return answer
 
@@ -113,11 +130,12 @@ async def _run(words: Sequence[str], player: AgentPlayer) -> str:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            last = os.pread(troubles.fileno(), KEEPS, max(0, _length(troubles) - KEEPS))
+            player.said = last.decode(errors="replace").strip()
         answer = os.pread(answers.fileno(), MOST + 1, 0)  # at no offset that others move
-        last = os.pread(troubles.fileno(), SAID, max(0, _length(troubles) - SAID))
     if code or len(answer) > MOST:
         written = f"{len(answer)} bytes written, of {MOST} at most"
-        said = last.decode(errors="replace").strip() or "It said nothing on its standard error"
+        said = player.said[-SAID:] or "It said nothing on its standard error"
         raise RuntimeError(f"{words[0]}: exit code {code}, {written}. {said}")
     return answer.decode()
 
@@ -142,6 +160,7 @@ def play(
         await asyncio.gather(*(_play(player, agent, port) for player in players))
 
     wait(together())
+    _keep(players, settings.said)
     episodes = [player.episode for player in players]
     texts = renderer.decode_all([episode.log.ids for episode in episodes])
     for episode, text in zip(episodes, texts, strict=True):
@@ -152,26 +171,41 @@ def play(
     return episodes, seconds
 
 
+def _keep(players: Sequence[AgentPlayer], file: Path | None) -> None:
+    """Write what agents said on their standard error, and tracebacks, into `file`; without one onto
+    ours."""
+    told = [f"{one.episode.id}:\n{one.said}\n" for one in players if one.said]
+    if not told:
+        return
+    if file is None:
+        say(masked("".join(told)), file=sys.stderr)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8", errors="replace") as log:
+        log.write(masked("".join(told)))
+
+
 async def _play(player: AgentPlayer, agent: Agent, port: int) -> None:
     """Play a whole episode."""
     episode = player.episode
-    answer: object = None
     fault: Fault | None = None
     mistake = ""
     player.url = f"http://127.0.0.1:{port}/{player.key}/v1"
     _PLAYERS[player.key] = player
     try:
         async with asyncio.timeout(agent.seconds):
-            answer = await agent.solve(player)
+            returned = await agent.solve(player)
         if not len(episode.log):
             fault = Fault("agent_silent")
-        elif not _answers(answer):
-            fault = Fault("agent_result", f"{type(answer).__name__}, which is no text")
+        else:
+            episode.final, episode.earned = _results(returned, episode)
     except TimeoutError:
         fault = Fault("agent_deadline")
+    except Fault as result:
+        fault = result
     except Exception as error:  # whatever a user's agent raises
         cause = error.__cause__ or error
-        raised = f"{cause.__class__.__name__}: {cause}"
+        raised = f"{cause.__class__.__name__}: {cause}{_place(cause)}"
         if len(episode.log) and _mistaken(cause, agent.mistakes):
             mistake = raised
         else:
@@ -182,26 +216,48 @@ async def _play(player: AgentPlayer, agent: Agent, port: int) -> None:
     if player.broken is not None:
         raise player.broken
     if episode.stopped:  # by a limit, or a fault
-        return
-    if fault is not None:
+        episode.final, episode.earned = None, []
+    elif fault is not None:
         episode.void(fault)
     elif mistake:
         episode.stopped = "mistake"
         episode.tell(mistake)
     else:
-        text = "" if answer is None else str(answer)
-        # It may hold half of a surrogate pair.
-        episode.final = text.encode("utf-8", "replace").decode().strip() or None
-        episode.stopped = "final" if episode.final else "malformed"
+        episode.stopped = "malformed" if episode.final is None else "final"
 
 
-def _answers(answer: object) -> bool:
-    """Whether `answer` is None, a text, or a number, which a framework may have asked for."""
-    if answer is None or isinstance(answer, str):
-        return True
-    if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
+def _place(error: BaseException) -> str:
+    """File and line of the user's own code that led to the error, "" for none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not any(others in frame.filename for others in OTHERS):
+            return f" ({frame.filename}, line {frame.lineno})"
+    return ""
+
+
+def _results(returned: object, episode: Episode) -> tuple[str | None, list[float]]:
+    """The answer that an agent returned, None for an empty one, and the reward that came with it:
+    one number, or one a turn, or none. Fault `agent_result` for anything else."""
+    answer, rewards = returned, list[Any]()
+    if isinstance(returned, tuple) and len(returned) == 2:
+        answer, reward = returned
+        rewards = list(reward) if isinstance(reward, list | tuple) else [reward]
+        turns = int(episode.log.turns().max(initial=-1)) + 1
+        if not all(map(_is_number, rewards)) or len(rewards) not in (1, turns):
+            told = f"a reward of {reward!r}, which is no number, and none for each of {turns} turns"
+            raise Fault("agent_result", told)
+    if not (answer is None or isinstance(answer, str) or _is_number(answer)):
+        raise Fault("agent_result", f"{type(answer).__name__}, which is no text")
+    text = "" if answer is None else str(answer)
+    # It may hold half of a surrogate pair.
+    final = text.encode("utf-8", "replace").decode().strip()
+    return final or None, [float(one) for one in rewards]
+
+
+def _is_number(value: object) -> bool:
+    """Whether a framework that was asked for a number may have made this."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
-    return not math.isnan(answer)
+    return math.isfinite(value)
 
 
 def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bool:
@@ -223,7 +279,7 @@ async def _serve() -> int:
         from aiohttp import web
 
         app = web.Application(client_max_size=MOST)
-        app.router.add_post("/{key}/v1/{what:chat/completions|completions}", _answer)
+        app.router.add_route("*", "/{key}/v1/{what:.*}", _answer)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -235,18 +291,26 @@ async def _answer(request: web.Request) -> web.Response:
     from aiohttp import web
 
     def refused(status: int, kind: str, said: object) -> web.Response:
-        error = {"message": str(said), "type": kind, "param": None, "code": kind}
-        return web.json_response({"error": error}, status=status)
+        return web.json_response(trouble(kind, said), status=status)
 
+    what = request.match_info["what"].strip("/")
     player = _PLAYERS.get(request.match_info["key"])
     if player is None or request.headers.get("Authorization") != f"Bearer {player.key}":
         return refused(404, "not_found", "this episode is over, or the key is not its own")
-    completes = request.match_info["what"] == "completions"
+    if request.method == "GET" and what.partition("/")[0] == "models":
+        listed = models(MODEL)
+        return web.json_response(listed if what == "models" else listed["data"][0])
+    asked = {"chat/completions": player.chat, "completions": player.complete}.get(what)
+    if asked is None or request.method != "POST":
+        said = RESPONSES if what == "responses" else f"/v1/{what} is not spoken here"
+        return refused(404, "not_found", said)
     try:
         body = await request.json()
-        reply = await (player.complete(body) if completes else player.chat(body))
-        return web.json_response(reply)
+        reply = await asked(body)
     except (ValueError, Refused) as error:
         return refused(400, "invalid_request_error", error)
     except Fault as fault:
         return refused(503, "server_error", fault.cause)
+    if not body.get("stream"):
+        return web.json_response(reply)
+    return web.Response(text="".join(events(reply, body)), content_type="text/event-stream")

@@ -1,9 +1,11 @@
-"""Checks and reads requests of a chat client: messages, tools and stop strings as a policy takes
-them."""
+"""What a client of OpenAI's API says, as a policy takes it: messages, tools, stop strings. What cannot
+be done is refused by name. Replies are made in the client's form, whole or as a stream."""
 
 import json
 import re
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ssp.game.protocols.calls import call_of
 from ssp.game.protocols.template import Message
@@ -13,44 +15,75 @@ MODEL = "policy"
 
 CALL = '\n<tool_call>\n{{"name": {}, "arguments": {}}}\n</tool_call>'
 CALLED = re.compile(r"\s*<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+THOUGHTS = re.compile(r"\s*(?:<think>)?(.*?)(?:</think>\s*|$)", re.DOTALL)
 ROLES = {"developer": "system", "function": "tool"}
+
+RESPONSES = (
+    "the Responses API is not spoken here; type client.chat.completions.create(...); OpenAI Agents"
+    " SDK: set_default_openai_api('chat_completions'); LangChain: ChatOpenAI(...,"
+    " use_responses_api=False); Pydantic AI: OpenAIChatModel(...)"
+)
+"""What is told to who asks for a response: the line to type instead."""
 
 _TAKEN = (
     "model messages prompt tools tool_choice parallel_tool_calls stop max_tokens"
-    " max_completion_tokens"
-)
-_OURS = (
-    "temperature top_p top_k min_p seed frequency_penalty presence_penalty repetition_penalty"
-    " reasoning_effort"
+    " max_completion_tokens stream stream_options"
 )
 _UNHEARD = (
     "verbosity user metadata store service_tier safety_identifier prompt_cache_key"
     " prompt_cache_retention"
 )
-KNOWN = {*_TAKEN.split(), *_OURS.split(), *_UNHEARD.split()}
-"""Keys that a request may have: those that are followed, those for which the run's settings stand,
-and those that change no answer."""
+
+OURS = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "reasoning_effort",
+}
+"""Keys of sampling, for which the run's settings stand in an episode."""
+
+KNOWN = {*_TAKEN.split(), *_UNHEARD.split()} | OURS
+"""Keys that a request may have: those that are followed, those of sampling, and those that change
+no answer."""
 
 USUAL = {"n": 1, "best_of": 1, "response_format": {"type": "text"}, "modalities": ["text"]}
-"""Values that other keys may have."""
+"""Values that other keys may have. What is empty or zero asks for nothing."""
 
-MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
+MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
 
 
 class Refused(Exception):
     """A request that cannot be done, with what the client is told."""
 
 
-def check(body: object) -> None:
-    """Refused, by name, for a request that asks for what cannot be done here."""
-    if not isinstance(body, dict) or body.get("model") != MODEL:
-        raise Refused(f"a request is an object with model={MODEL}")
-    others = {name: value for name, value in body.items() if name not in KNOWN}
-    odd = [name for name, value in others.items() if value and value != USUAL.get(name)]
+def check(body: object, model: str = MODEL) -> None:
+    """Refused, by name, for a request to `model` that asks for what cannot be done here."""
+    if not isinstance(body, dict) or body.get("model") != model:
+        raise Refused(f"a request is an object with model={model}")
+    odd = [name for name in body if name not in KNOWN and not _usual(name, body[name])]
     if odd:
         raise Refused(f"{', '.join(odd)}: not done here, so leave it out")
     if body.get("tool_choice") not in (None, "auto", "none"):
         raise Refused("tool_choice is auto or none, since what a policy writes is its own")
+
+
+def _usual(name: str, value: object) -> bool:
+    """Whether a key says what is done anyway. True is no number."""
+    usual = USUAL.get(name)
+    return not value or (value == usual and type(value) is type(usual))
+
+
+def tokens_of(body: Mapping[str, Any]) -> int | None:
+    """The most tokens that a request asks for. Refused for what is no number above 0."""
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    if most is not None and not (type(most) is int and most > 0):
+        raise Refused("max_tokens is a number above 0")
+    return most
 
 
 def tools_of(body: dict[str, Any]) -> list[Any]:
@@ -87,7 +120,10 @@ def plain(message: dict[str, Any]) -> Message:
             raise Refused("tool_calls of a message are calls of functions with names")
         arguments = _orderly(function.get("arguments") or "{}")
         content += CALL.format(json.dumps(_name(function)), arguments)
-    return {"role": role, "content": content}
+    made: Message = {"role": role, "content": content}
+    if message.get("reasoning_content"):
+        made["reasoning_content"] = str(message["reasoning_content"])
+    return made
 
 
 def _part(part: object) -> str:
@@ -106,9 +142,13 @@ def _orderly(arguments: object) -> str:
         return str(arguments)
 
 
-def canon(message: Message) -> str:
-    """The form that is the same for two messages that say the same."""
-    return json.dumps([message["role"], " ".join(message["content"].split())])
+def canon(message: Message, thoughts: bool = False) -> str:
+    """The form that is the same for two messages that say the same, with the same `thoughts` where
+    these count: most clients do not give them back."""
+    said = [message["role"], " ".join(message["content"].split())]
+    if thoughts and "reasoning_content" in message:
+        said.append(" ".join(message["reasoning_content"].split()))
+    return json.dumps(said)
 
 
 def stops_of(body: dict[str, Any]) -> list[str]:
@@ -120,12 +160,40 @@ def stops_of(body: dict[str, Any]) -> list[str]:
     return stops
 
 
-def parsed(turn: str, body: dict[str, Any], id: str) -> tuple[str, list[dict[str, Any]]]:
-    """A turn as a client gets it: its text up to a stop string, and its calls. Their ids begin with
-    `id`; where that is empty no call is read. Calls that cannot be read stay text."""
-    text = turn
-    for stop in stops_of(body):
-        text = text[: len(turn.partition(stop)[0])]
+class Said(NamedTuple):
+    """A turn as a client gets it: what was thought, the text behind it, and calls of tools."""
+
+    thoughts: str
+    content: str
+    calls: list[dict[str, Any]]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message of a reply."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.thoughts:
+            message["reasoning_content"] = self.thoughts
+        if self.calls:
+            message["tool_calls"] = self.calls
+        return message
+
+
+def until(text: str, stops: list[str]) -> str:
+    """`text` up to the first stop string."""
+    for stop in stops:
+        text = text.partition(stop)[0]
+    return text
+
+
+def parsed(turn: str, body: Mapping[str, Any], id: str, thinking: bool = False) -> Said:
+    """A turn as a client gets it, up to a stop string. `thinking`: the prompt has begun a thought.
+    Ids of calls begin with `id`; where that is empty no call is read. Calls that cannot be read
+    stay text."""
+    text, thoughts = until(turn, stops_of(body)), ""
+    if thinking or text.lstrip().startswith("<think>"):
+        (thought,) = [THOUGHTS.match(text)]
+        assert thought is not None  # it matches any text
+        thoughts, text = thought[1].strip(), text[thought.end() :]
     calls: list[dict[str, Any]] = []
     for number, written in enumerate(CALLED.findall(text) if id else ()):
         try:
@@ -135,11 +203,65 @@ def parsed(turn: str, body: dict[str, Any], id: str) -> tuple[str, list[dict[str
                 arguments = json.loads(arguments)
             (read,) = call_of(str(call["name"]), arguments)
         except (ValueError, KeyError, RecursionError):
-            return text, []
+            return Said(thoughts, text, [])
         function = {"name": read.tool, "arguments": read.text}
         calls.append({"id": f"{id}-{number}", "type": "function", "function": function})
     if not calls:
-        return text, []
+        return Said(thoughts, text, [])
     if body.get("parallel_tool_calls") is False:
         calls = calls[:1]
-    return CALLED.sub("", text), calls
+    return Said(thoughts, CALLED.sub("", text), calls)
+
+
+def completion(
+    kind: str, id: str, model: str, choice: Mapping[str, Any], tokens: tuple[int, int]
+) -> dict[str, Any]:
+    """A reply of OpenAI's API. `tokens`: of what was read, and of what was written."""
+    read, written = tokens
+    return {
+        "id": id,
+        "object": kind,
+        "created": int(time.time()),
+        "model": model,
+        "choices": [{"index": 0, "logprobs": None, **choice}],
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+        },
+    }
+
+
+def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[str]:
+    """A reply as a stream, as `body` asks for it: the whole turn in one event, how it ended in
+    another one."""
+    head = {name: value for name, value in reply.items() if name not in ("choices", "usage")}
+    (choice,) = reply["choices"]
+    ended = {"index": 0, "logprobs": None, "finish_reason": choice["finish_reason"]}
+    if "message" in choice:
+        head["object"] = "chat.completion.chunk"
+        delta = dict(choice["message"])
+        if "tool_calls" in delta:
+            calls = enumerate(delta["tool_calls"])
+            delta["tool_calls"] = [{"index": number, **call} for number, call in calls]
+        turns = [{**ended, "delta": delta, "finish_reason": None}, {**ended, "delta": {}}]
+    else:
+        turns = [{**ended, "text": choice["text"]}]
+    chunks = [{**head, "choices": [turn]} for turn in turns]
+    options = body.get("stream_options")
+    if isinstance(options, dict) and options.get("include_usage"):
+        chunks.append({**head, "choices": [], "usage": reply["usage"]})
+    for chunk in chunks:
+        yield f"data: {json.dumps(chunk)}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def models(*names: str) -> dict[str, Any]:
+    """The reply to `GET /models`."""
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": "ssp"} for name in names]
+    return {"object": "list", "data": data}
+
+
+def trouble(kind: str, said: object) -> dict[str, Any]:
+    """The body of a reply that refuses, or tells of a fault."""
+    return {"error": {"message": str(said), "type": kind, "param": None, "code": kind}}

@@ -17,12 +17,25 @@ from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
+from ssp.data.golds import hidden
 from ssp.engines.base import FreeEngine, Generation, Sampling, StopWords
 from ssp.game.protocols.calls import SEARCH, TOOL, Call, read
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import Message
 from ssp.game.rollout import passages
-from ssp.game.rollout.chat import MODEL, Refused, canon, check, parsed, plain, stops_of, tools_of
+from ssp.game.rollout.chat import (
+    MODEL,
+    Refused,
+    canon,
+    check,
+    completion,
+    parsed,
+    plain,
+    stops_of,
+    tokens_of,
+    tools_of,
+    until,
+)
 from ssp.game.rollout.settings import Settings
 from ssp.game.rollout.tools import ToolRequest, note
 from ssp.search.hits import Search
@@ -33,7 +46,8 @@ CONTEXTS = 8
 
 class AgentPlayer:
     """What an agent gets as `tools`, and what answers at its endpoint, which has `url` and `key`.
-    `broken`: an error of the engine, which ends the run whatever the agent makes of it."""
+    `broken`: an error of the engine, which ends the run whatever the agent makes of it. `said`: what
+    the agent told of its troubles."""
 
     def __init__(
         self, engine: FreeEngine, renderer: Renderer, search: Search, task: Task, settings: Settings
@@ -43,6 +57,7 @@ class AgentPlayer:
         self.question = task.fields.get("question", "")
         self.url = ""
         self.key = secrets.token_urlsafe(24)
+        self.said = ""
         self.episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
         self.seconds = {"generate": 0.0, "search": 0.0}
         self.broken: Exception | None = None
@@ -55,6 +70,13 @@ class AgentPlayer:
         self._calls = itertools.count()  # which may be under way together
         self._seen: dict[str, Document] = {}
         self._read_to: dict[str, int] = {}
+
+    def row(self, golds: bool) -> dict[str, Any]:
+        """The question's row: `id`, `question`, and the other columns of its file; with `golds` the
+        right answers, where they are known."""
+        row = self._task.row
+        shown = row if golds else hidden(row, row.get("golds", ()))
+        return {**shown, "id": row.get("id", self._task.game), "question": self.question}
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
@@ -126,18 +148,16 @@ class AgentPlayer:
             drawn = await self._turn(text, added is None, body)
             raw = self._without_end(drawn.ids)
             calling = tools and body.get("tool_choice") != "none"
-            content, calls = parsed(raw, body, f"call-{self._turns}" if calling else "")
-            reply: dict[str, Any] = {"role": "assistant", "content": content}
-            if calls:
-                reply["tool_calls"] = calls
-            own = plain(reply)
-            self._raw[canon(own)] = raw
+            thinking = text.rstrip().endswith("<think>")
+            said = parsed(raw, body, f"call-{self._turns}" if calling else "", thinking)
+            own = plain(said.message)
+            self._raw |= {canon(own): raw, canon(own, thoughts=True): raw}
             self._context = [*messages, own]
             self._offered = offered
         reason = "stop" if drawn.stopped else "length"
-        if calls:
+        if said.calls:
             reason = "tool_calls"
-        choice = {"message": reply, "finish_reason": reason}
+        choice = {"message": said.message, "finish_reason": reason}
         return self._reply("chat.completion", choice, len(drawn.ids))
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -145,6 +165,8 @@ class AgentPlayer:
         was read and written there."""
         check(body)
         prompt = body.get("prompt")
+        if isinstance(prompt, list) and len(prompt) == 1:
+            (prompt,) = prompt
         if not isinstance(prompt, str) or not prompt:
             raise Refused("prompt is one text, and not empty")
         async with self._turn_lock:
@@ -152,24 +174,14 @@ class AgentPlayer:
             fresh = not shown or not prompt.startswith(shown)
             drawn = await self._turn(prompt if fresh else prompt[len(shown) :], fresh, body)
             self._context = []
-        text, _ = parsed(self._without_end(drawn.ids), body, "")
+        text = until(self._without_end(drawn.ids), stops_of(body))
         choice = {"text": text, "finish_reason": "stop" if drawn.stopped else "length"}
         return self._reply("text_completion", choice, len(drawn.ids))
 
     def _reply(self, kind: str, choice: dict[str, Any], written: int) -> dict[str, Any]:
-        total = len(self.episode.log.context())
-        return {
-            "id": f"{self._task.id}-{self._turns}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": MODEL,
-            "choices": [{"index": 0, "logprobs": None, **choice}],
-            "usage": {
-                "prompt_tokens": total - written,
-                "completion_tokens": written,
-                "total_tokens": total,
-            },
-        }
+        read = len(self.episode.log.context()) - written
+        id = f"{self._task.id}-{self._turns}"
+        return completion(kind, id, MODEL, choice, (read, written))
 
     def _rendered(self, messages: Sequence[Message], tools: list[Any], reply: bool = True) -> str:
         """The messages as the policy sees them: its own as it wrote them, others' without control
@@ -177,7 +189,9 @@ class AgentPlayer:
         shown: list[Message] = []
         for message in messages:
             own = message["role"] == "assistant"
-            content = self._raw.get(canon(message)) if own else None
+            content = self._raw.get(canon(message, thoughts=True)) if own else None
+            if content is None and message.get("reasoning_content"):
+                raise Refused("reasoning_content of a message: the policy did not write this")
             if content is None:
                 content = self._renderer.protocol.uncontrolled(message["content"])
             shown.append({"role": message["role"], "content": content})
@@ -261,11 +275,8 @@ class AgentPlayer:
         """How a turn is drawn. The temperature is the run's, whatever is asked for: the log-probs
         are those of the policy that learns."""
         stops = stops_of(body)
-        asked = body.get("max_completion_tokens") or body.get("max_tokens")
-        if asked is not None and not (isinstance(asked, int) and asked > 0):
-            raise Refused("max_tokens is a number above 0")
         most = self._settings.limits.turn_tokens
-        most = min(asked or most, most)
+        most = min(tokens_of(body) or most, most)
         words = StopWords(stops, self._renderer.decode) if stops else None
         return Sampling(self._settings.temperature, most, self._renderer.ends, words)
 

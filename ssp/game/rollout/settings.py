@@ -4,6 +4,7 @@ instead of the loop."""
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ssp.config.role import LimitsConfig, SourceConfig
@@ -65,7 +66,8 @@ class Agent:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a rollout. `topk`: documents of a query."""
+    """Settings of a rollout. `topk`: documents of a query. `said`: the file that keeps what an agent
+    says of its troubles; None: the standard error does."""
 
     limits: LimitsConfig
     temperature: float
@@ -73,3 +75,4 @@ class Settings:
     source: SourceConfig = field(default_factory=SourceConfig)
     tools: Runs = field(default_factory=Tools)
     agent: Agent | None = None
+    said: Path | None = None

@@ -120,7 +120,8 @@ def given(cfg: Config) -> list[Question]:
         return []
     if cfg.game.questions != "bank":
         file = files.resolve(cfg.data.questions, "questions")
-        return read_questions(resolve(file, "data.questions"))
+        told = bool(cfg.answering.agent)
+        return read_questions(resolve(file, "data.questions"), told=told)
     place = resolve(cfg.data.questions, "data.questions")
     questions = _exported(place) if is_bank(place) else _accepted(cfg, place)
     rule = "a bank holds at least one accepted question"

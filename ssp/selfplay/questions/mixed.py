@@ -43,6 +43,7 @@ class GivenQuestions:
             game.question = row.question
             game.golds = row.golds
             game.rubric = row.rubric
+            game.row = row.row
             game.kind = GIVEN
             game.valid = game.chosen = True
             games.append(game)

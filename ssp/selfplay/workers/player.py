@@ -7,6 +7,7 @@ other workers."""
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ class Player(Loader):
         started = time.perf_counter()
         synced = self.fit(version, parcel)
         settings = build.settings(self._cfg, self._role, order.temperature, order.step)
+        if order.stem:
+            said = self._dir.parent / "agents" / f"{order.stem}.log"
+            settings = replace(settings, said=said)
         block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
         seconds |= synced
         file = f"{order.stem}.parquet" if order.stem else ""
