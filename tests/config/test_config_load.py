@@ -125,7 +125,7 @@ def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
         ("referee.rules=[[1]]", "referee.rules in the command line is a list of words", "[[1]]"),
         ("solver.tools=[{a: 1}]", "every config key must exist", "solver.tools[0].a in the command line"),
         ("solver.tools=[[a]]", "solver.tools[0] in the command line is a text, or a block of settings", "['a']"),
-        ("solver.tools=[{mcp: a, seconds: 0}]", "solver.tools[0].seconds is at least 0.001", "0"),
+        ("solver.tools=[{mcp: a, seconds: x}]", "solver.tools[0].seconds in the command line is a number", "'x'"),
         ("solver.reward_options=[1]", "solver.reward_options in the command line is a block", "[1]"),
         ("defaults.reward_options=[]", "defaults.reward_options in the command line is a block", "[]"),
         ("steps=???", "every key needs a value", "steps: ??? in the command line"),

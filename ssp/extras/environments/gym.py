@@ -41,18 +41,12 @@ def player(
     with holding(ImportError, rule, lambda _: "not installed", step):
         import gymnasium
 
-    def made() -> Any:
-        return gymnasium.make(name, **{"render_mode": mode, **options})
-
-    mode: str | None = "ansi"
     rule = "an environment is one that Gymnasium knows, with options that it takes"
     step = "correct the name, or import the package that registers it"
     with holding(Exception, rule, lambda error: f"{name}: {error}", step):
-        try:
-            env = made()
-        except Exception:  # it draws no text
-            mode = None
-            env = made()
+        env = gymnasium.make(name, **options)
+    if "ansi" in env.metadata.get("render_modes", ()):
+        options = {"render_mode": "ansi", **options}
     space = env.action_space
     rule = "an environment's actions are a list, each with a name"
     fits = isinstance(space, gymnasium.spaces.Discrete)
@@ -68,7 +62,7 @@ def player(
 
     async def solve(question: str, client: Any, model: str, tools: Any) -> Any:
         start = _START.search(question.rstrip("?"))
-        env = made()
+        env = gymnasium.make(name, **options)
         try:
             state, _ = env.reset(seed=int(start[1]) if start else None)
             messages = [{"role": "system", "content": told}]

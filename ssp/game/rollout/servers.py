@@ -103,7 +103,7 @@ class Server:
         key = asked.episode if self.cfg.session == "episode" else ""
         if key not in self._links:
             self._links[key] = Link(self)
-        return await self._links[key].call(name, arguments, asked.key)
+        return await self._links[key].call(name, arguments, asked)
 
     def done(self, episode: str) -> None:
         """End what the episode had of this server."""
@@ -146,14 +146,14 @@ class Link:
             self._lose(reached)
             raise
 
-    async def call(self, name: str, arguments: dict[str, Any], key: str) -> str:
+    async def call(self, name: str, arguments: dict[str, Any], asked: ToolRequest) -> str:
         """See `Server.call`."""
         reached = self._reached()
-        tool = f"{name} of {self._cfg}"
+        tool, meta = f"{name} of {self._cfg}", {"ssp/idempotency-key": asked.key}
         try:
             client = await asyncio.shield(reached)
             async with asyncio.timeout(self._cfg.seconds):
-                result = await client.call_tool(name, arguments, meta={"ssp/idempotency-key": key})
+                result = await client.call_tool(name, arguments, meta=meta)
                 text = self._server.blotted(await _text(client, result))
             self._late = 0
         except TimeoutError as error:
@@ -165,13 +165,13 @@ class Link:
         except Exception as error:  # of the connection, of the protocol, of what the server sends
             said = self._server.blotted(f"{error}")
             if getattr(error, "code", 0) == _INVALID_PARAMS:
-                raise Told(f"{name}: {said}") from None
+                raise Told(f"{asked.call.tool}: {said}") from None
             self._lose(reached)
             raise Fault("tool_down", f"{tool}: {type(error).__name__}: {said}") from None
         if result.is_error and self._cfg.errors == "fault":
             raise Fault("tool_failed", f"{tool}: {text}")
         if result.is_error:
-            raise Told(f"{name}: {text}")
+            raise Told(f"{asked.call.tool}: {text}")
         return text
 
     def end(self) -> None:
