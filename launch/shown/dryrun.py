@@ -8,6 +8,7 @@ from ssp.capacity.placement import beside, fits, lay, machine, short, tables
 from ssp.config.load import to_yaml
 from ssp.config.nodes import smallest_gpu
 from ssp.config.schema import Config
+from ssp.config.toolserver import server_of
 from ssp.game import corpora
 from ssp.game.world import files
 from ssp.selfplay.workers import build
@@ -24,11 +25,9 @@ def describe(cfg: Config) -> Iterator[str]:
     yield f"# Configuration\n{to_yaml(cfg).rstrip()}"
     yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
     for role in cfg.roles:
-        for server in (tool for tool in cfg.block(role).tools if tool.startswith("mcp:")):
-            programs = server.startswith("mcp:stdio:")
-            number = "one program a player" if programs else "one server for all players"
-            shared = "and all episodes that speak to it share what it keeps"
-            yield f"{role}.tools, {server}: {number}, {shared}"
+        for server in filter(None, map(server_of, cfg.block(role).tools)):
+            runs = "a program" if server.is_program else "a session"
+            yield f"{role}.tools, {server}: {runs} for each {server.session}"
     plan = lay(cfg, nodes)
     yield f"\n# Placement\n{tables.placement(plan)}"
     if plan.placed:

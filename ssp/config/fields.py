@@ -66,6 +66,27 @@ class Names:
         return tuple(resolve_name(self.place))
 
 
+@dataclass(frozen=True)
+class TextOrBlock:
+    """A text, or a block of settings in its place."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """See `Within`."""
+        from pydantic_core import core_schema
+
+        text, block = map(handler.generate_schema, get_args(source))
+        kinds = {TEXT: text, BLOCK: block}
+        return core_schema.tagged_union_schema(kinds, discriminator=_kind)
+
+
+TEXT, BLOCK = "a text", "a block"
+"""What pydantic calls the two in the place of an error."""
+
+
+def _kind(value: object) -> str:
+    return BLOCK if isinstance(value, dict) or is_dataclass(value) else TEXT
+
+
 def _number(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("true and false are no numbers")
@@ -96,8 +117,14 @@ def hints(schema: Any) -> dict[str, Any]:
 
 
 def is_block(hint: Any) -> bool:
-    """Whether a setting of this type is a block of settings."""
-    return is_dataclass(hint)
+    """Whether a setting of this type is a block of settings, or may be one beside a text."""
+    return is_dataclass(schema_of(hint))
+
+
+def schema_of(hint: Any) -> Any:
+    """The block that a setting of this type is, or may be beside a text; else the type."""
+    members = get_args(plain(hint))
+    return members[1] if TextOrBlock() in get_args(hint) else plain(hint)
 
 
 def plain(hint: Any) -> Any:

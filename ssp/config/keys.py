@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, get_args, get_origin
 
 from ssp.base.errors import InputError
-from ssp.config.fields import hints, is_block
+from ssp.config.fields import hints, is_block, schema_of
 from ssp.config.schema import Config
 
 Place = tuple[str | int, ...]
@@ -43,7 +43,7 @@ def _below(schema: Any, prefix: str, roles: tuple[str, ...]) -> dict[str, Any]:
             keys[f"{prefix}{name}[]"] = inside[0]
     for key, hint in list(keys.items()):
         if is_block(hint):
-            keys |= _below(hint, f"{key}.", roles)
+            keys |= _below(schema_of(hint), f"{key}.", roles)
     return keys
 
 

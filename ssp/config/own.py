@@ -33,8 +33,12 @@ def seal(block: dict[str, Any]) -> None:
     for key in KEYS:
         if isinstance(block.get(key), str):
             block[key] = sealed_place(block[key])
-    if isinstance(block.get("tools"), list):
-        block["tools"] = [sealed_place(tool) for tool in block["tools"]]
+    tools = block.get("tools")
+    for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict):
+            tool["mcp"] = sealed_place(tool.get("mcp", ""))
+        else:
+            tools[number] = sealed_place(tool)
     options = block.get("reward_options")
     if isinstance(options, dict) and ":" in str(options.get("guide", "")):
         options["guide"] = f"{SEALED}{options['guide']}"
@@ -64,7 +68,7 @@ def locate(cfg: Config) -> None:
     for block in (cfg.defaults, *cfg.blocks.values()):
         for key in KEYS:
             setattr(block, key, _located(getattr(block, key)))
-        block.tools = [_located(tool) for tool in block.tools]
+        block.tools = [_located(t) if isinstance(t, str) else t for t in block.tools]
         if block.guide:
             block.reward_options = {**block.reward_options, "guide": _located(block.guide)}
     if cfg.judge.scores and cfg.judge.format != "score":  # a rubric
@@ -88,7 +92,7 @@ def prints(cfg: Config) -> dict[str, str]:
         for key in KEYS:
             named[f"{role}.{key}"] = getattr(block, key)
         for number, tool in enumerate(block.tools):
-            named[f"{role}.tools[{number}]"] = tool
+            named[f"{role}.tools[{number}]"] = str(tool)
         named[f"{role}.reward_options.guide"] = block.guide
     marks = {}
     for key, value in named.items():

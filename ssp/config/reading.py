@@ -14,7 +14,20 @@ from pydantic import TypeAdapter, ValidationError
 from ssp.base.errors import InputError, refuse
 from ssp.config import keys
 from ssp.config.cluster import PlacementConfig
-from ssp.config.fields import INF, MOST, choices, ends, hints, is_block, leaves, plain, takes_own
+from ssp.config.fields import (
+    BLOCK,
+    INF,
+    MOST,
+    TEXT,
+    choices,
+    ends,
+    hints,
+    is_block,
+    leaves,
+    plain,
+    schema_of,
+    takes_own,
+)
 from ssp.config.keys import Place, shown
 from ssp.config.rules import Rule, refused
 from ssp.config.schema import Config
@@ -96,6 +109,8 @@ class Draft:
         for step in loc:
             if not isinstance(value, dict | list):
                 break
+            if step in (TEXT, BLOCK):
+                continue
             below = (*place, step)
             if isinstance(value, list) and not is_block(keys.hint(below, self._roles)):
                 break
@@ -148,7 +163,7 @@ def _nested(raw: Raw) -> Raw:
 
 def _refusal(place: Place, hint: Any, kind: str, value: object, source: str) -> InputError:
     """What pydantic found, in the words of a person who has to type something else."""
-    key, base = shown(place), plain(hint)
+    key, base = shown(place), schema_of(hint)
     if kind == "missing":
         where = f"{key}: ??? in {source}"
         return InputError("every key needs a value", where, "set it, or leave it out")
@@ -159,7 +174,8 @@ def _refusal(place: Place, hint: Any, kind: str, value: object, source: str) -> 
     word = _WORDS.get(base, "")
     step = f"type {key}=<{word}>"
     if is_block(base):
-        word, step = "a block of settings", f"set one of its keys instead: {', '.join(hints(base))}"
+        word = "a block of settings" if base is plain(hint) else "a text, or a block of settings"
+        step = f"set one of its keys instead: {', '.join(hints(base))}"
     elif get_origin(base) is dict:
         word, step = "a block", f"write {key}.KEY=VALUE"
     elif get_origin(base) is list:

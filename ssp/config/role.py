@@ -8,7 +8,20 @@ from typing import Annotated, Any, Literal
 
 from ssp.base import devices
 from ssp.config.engines import KINDS, EngineKind
-from ssp.config.fields import INF, Actors, Amount, Count, Few, Names, Place, Positive, Share, Within
+from ssp.config.fields import (
+    INF,
+    Actors,
+    Amount,
+    Count,
+    Few,
+    Names,
+    Place,
+    Positive,
+    Share,
+    TextOrBlock,
+    Within,
+)
+from ssp.config.toolserver import ToolServerConfig
 
 COLDEST = 0.01
 """Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
@@ -256,7 +269,7 @@ class RoleConfig:
     `limits.total_tokens`. `entropy_coef`: weight of the entropy bonus. `llds_coef`: weight of LLDS,
     which holds the likelihood of what was not worse than the rest. `lam`: of gae. `tools`: what it
     may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
-    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share.
+    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp, or a block: {mcp: ..., prefix: ...}).
     `agent`: the solver's: code that plays in the loop's place (FILE.py:NAME, or
     command:PROGRAM)."""
 
@@ -290,7 +303,9 @@ class RoleConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)
-    tools: list[str] = field(default_factory=lambda: ["search"])
+    tools: list[Annotated[str | ToolServerConfig, TextOrBlock()]] = field(
+        default_factory=lambda: ["search"]
+    )
     agent: str = ""
 
     def __post_init__(self) -> None:

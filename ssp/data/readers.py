@@ -3,7 +3,7 @@ is refused with file, place and column. So is a right answer that normalises to 
 answer would match it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar

@@ -57,11 +57,13 @@ class Scene:
         return Targets(*rows, given, cfg.game.most_right)
 
     def warnings(self) -> list[str]:
-        """A line for each evaluation set that asks trained questions, whatever its file is
-        called."""
+        """A line for each server of tools whose episodes cannot be told apart, and for each
+        evaluation set that asks trained questions, whatever its file is called."""
         rows = [*self.items, *self.given]
         trained = {normalise(item.question) for item in rows if item.question}
         lines: list[str] = []
+        for role in self.cfg.roles:
+            lines += build.role_tools(self.cfg, role).warnings
         for one in self.sets:
             shared = sum(normalise(asked.question) in trained for asked in one.questions)
             if shared:

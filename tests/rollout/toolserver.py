@@ -1,5 +1,5 @@
-"""An MCP server for tests, `python toolserver.py [--http PORT] [MODE]`: tools that add, echo, know the environment, hang, fail, lie
-and overflow. MODE `lies`: a tool whose schema is none; `named`: one whose name is no name."""
+"""An MCP server for tests, `python toolserver.py [--http PORT] [MODE]`: tools that add, echo, know the environment, hang, fail and
+overflow, and have names as real servers' do. MODE `named`: a tool whose name is no name; `stateless`: it takes no sessions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import sys
 import time
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.types import CallToolResult, ResourceLink
 
 server = MCPServer("tools")
+notes: dict[str, list[str]] = {}
+LONG = f"API-get-{'x' * 120}"
 
 
 @server.tool()
@@ -25,9 +29,41 @@ def echo(text: str) -> str:
 
 
 @server.tool()
-def environment(name: str) -> str:
-    """What this process was given."""
-    return os.environ.get(name, "nothing")
+def environment(name: str, ctx: Context) -> str:
+    """What this process, or a request, was given."""
+    return (ctx.headers or {}).get(name) or os.environ.get(name, "nothing")
+
+
+@server.tool(name="notes.keep")
+def keep(text: str, ctx: Context) -> str:
+    """Keeps notes in a session, and tells them."""
+    kept = notes.setdefault((ctx.headers or {}).get("mcp-session-id", ""), [])
+    kept.append(text)
+    return ", ".join(kept)
+
+
+@server.tool(name="notes_keep")
+def other() -> str:
+    """Another tool, whose name is nearly the same."""
+    return "other"
+
+
+@server.tool(name=LONG)
+def long() -> str:
+    """Has a long name."""
+    return "long"
+
+
+@server.resource("guide://words")
+def guide() -> str:
+    return "THE GUIDE"
+
+
+@server.tool()
+def linked() -> CallToolResult:
+    """Where a guide is, and a file that it does not give."""
+    links = [ResourceLink(type="resource_link", uri=uri, name=uri[:5]) for uri in ("guide://words", "file:///a.txt")]
+    return CallToolResult(content=links)
 
 
 @server.tool()
@@ -59,6 +95,7 @@ if __name__ == "__main__":
     if "named" in sys.argv:
         server.tool(name="no name <answer>")(echo)
     if "--http" in sys.argv:
-        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[sys.argv.index("--http") + 1]))
+        port = int(sys.argv[sys.argv.index("--http") + 1])
+        server.run("streamable-http", host="127.0.0.1", port=port, stateless_http="stateless" in sys.argv)
     else:
         server.run("stdio")

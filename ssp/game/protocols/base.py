@@ -9,10 +9,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ssp.base.episode import SOLVER, Document, ToolResult
 from ssp.base.errors import hold
-from ssp.game.protocols import calls
+from ssp.game.protocols import calls, schemas
 from ssp.game.protocols.calls import TOOL, Call, Offer
 from ssp.game.protocols.template import CONTROL, Message, lay_out
 
@@ -203,15 +204,23 @@ class Protocol:
         return messages
 
     def _told(self, offer: Offer) -> str:
-        """How a policy is told of a tool that its chat template does not show."""
-        shape = {name: f"<{name}>" for name in offer.parameters.get("properties", {})}
+        """How a policy is told of a tool that its chat template does not show: how it is called,
+        then what it takes."""
+        parts: dict[str, Any] = offer.parameters.get("properties", {})
+        shape = {name: f"<{name}>" for name in parts}
         if self.search.form == "tool":
             tag = self.search.tag
             body = json.dumps({"name": offer.name, "arguments": shape})
         else:
             tag = offer.name
             body = offer.alone or json.dumps(shape)
-        return f"<{tag}> {body} </{tag}> {offer.description}"
+        for name, part in parts.items():
+            if isinstance(part, dict) and part.get("type") != "string":
+                body = body.replace(f'"<{name}>"', f"<{name}>")  # what is no text has no quotes
+        lines = [f"<{tag}> {body} </{tag}> {offer.description}"]
+        if not offer.ours:
+            lines += schemas.arguments(offer.parameters)
+        return "\n".join(lines)
 
     def render(self, role: str, fields: dict[str, str], template: str = "") -> str:
         """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as

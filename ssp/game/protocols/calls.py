@@ -17,11 +17,13 @@ TOOL = "search"
 
 @dataclass(frozen=True)
 class Offer:
-    """A tool as a policy hears of it. `parameters`: JSON schema of its arguments, an object."""
+    """A tool as a policy hears of it. `parameters`: JSON schema of its arguments, an object.
+    `ours`: its description says what it takes."""
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=dict, hash=False)
+    ours: bool = False
 
     @property
     def function(self) -> dict[str, Any]:

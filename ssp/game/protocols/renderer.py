@@ -85,6 +85,13 @@ class Renderer:
         """The prompt of `role`, the policy's turn opened."""
         return self._bos + self._text(self.protocol.messages(role, fields))
 
+    def least(self, role: str) -> int:
+        """Tokens of the prompt of `role` about nothing."""
+        spoken = self.protocol.role(role)
+        empty = dict.fromkeys(HOLE.findall(spoken.system + spoken.user), "")
+        (ids,) = self.encode([self.prompt(role, {**empty, **self.protocol.fields})])
+        return len(ids)
+
     def observation(self, *results: Sequence[Document]) -> str:
         """What follows a turn's searches, one result list a query, where the turn ended as it
         should."""

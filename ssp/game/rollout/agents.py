@@ -212,7 +212,7 @@ async def _play(player: AgentPlayer, agent: Agent, port: int) -> None:
             fault = Fault("agent_failed", raised)
     finally:
         del _PLAYERS[player.key]
-        player.close()
+        player.end()
     if player.broken is not None:
         raise player.broken
     if episode.stopped:  # by a limit, or a fault

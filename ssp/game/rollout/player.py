@@ -122,7 +122,7 @@ class AgentPlayer:
         if call.tool == TOOL:
             return self._search.search([call.text], self._settings.topk, task.corpus)[0]
         place = f"{task.game}/{task.role}/{task.seed}/{next(self._calls)}"
-        request = ToolRequest(call, place, self._seen, self._read_to)
+        request = ToolRequest(call, place, self._seen, self._read_to, task.id)
         (answer,) = self._settings.tools.run([request])
         if isinstance(answer, Fault):
             raise answer
@@ -283,3 +283,8 @@ class AgentPlayer:
     def close(self) -> None:
         """Give the slot back; a turn under way is aborted."""
         self._engine.close(self._slots)
+
+    def end(self) -> None:
+        """Close it, and let the tools forget the episode."""
+        self.close()
+        self._settings.tools.done(self._task.id)

@@ -95,6 +95,7 @@ class Table:
         """Whether the episode is not over and its next turn fits. With overflow=drop the oldest
         observations make room."""
         if seat.episode.stopped:
+            self._settings.tools.done(seat.task.id)
             return False
         log = seat.episode.log
         most = self._limits.total_tokens - self._limits.turn_tokens
@@ -172,7 +173,8 @@ class Table:
                     of_corpus[call.text] = None
                 else:
                     place = f"{seat.task.game}/{seat.task.role}/{seat.task.seed}/{number}"
-                    others.append(ToolRequest(call, place, seat.seen, seat.read_to))
+                    kept = seat.seen, seat.read_to
+                    others.append(ToolRequest(call, place, *kept, seat.task.id))
         told = iter(self._settings.tools.run(others) if others else ())
         hits = {corpus: self._searched(list(unique), corpus) for corpus, unique in queries.items()}
 
@@ -285,8 +287,10 @@ class Table:
         return source.real(sampled_entropy(generation.logprobs[first:last]))
 
     def close(self) -> None:
-        """Give every slot back."""
+        """Give every slot back, and let the tools forget."""
         self.engine.close([seat.slot for seat in self.seats])
+        for seat in self.seats:
+            self._settings.tools.done(seat.task.id)
 
     def episodes(self) -> list[Episode]:
         """The episodes with their texts, in the order of the tasks."""

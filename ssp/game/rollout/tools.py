@@ -28,7 +28,7 @@ from ssp.base.seeds import derive
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import TOOL, Call, Offer
 from ssp.game.rollout.results import LONGEST, shown_of
-from ssp.game.rollout.toolloop import in_a_thread, on_loop, wait
+from ssp.game.rollout.toolloop import in_a_thread, loop, on_loop, wait
 
 SECONDS = 30.0
 """Deadline of a call, unless the tool says `seconds`."""
@@ -56,6 +56,7 @@ READ = Offer(
         "properties": {"document": {"type": "string", "description": "its id or its title"}},
         "required": ["document"],
     },
+    ours=True,
 )
 
 
@@ -64,34 +65,34 @@ class Told(Exception):
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A tool that this process answers. `call`: arguments and an idempotency key → a text, numbers,
-    lists and objects of these, or Documents. The same key comes again when a lost block is played
-    again. `mistakes`: exceptions, beside `Told`, for what the policy did wrong. `schema`: the reader
-    of its schema."""
-
-    offer: Offer
-    call: Callable[[dict[str, Any], str], Awaitable[Any]]
-    seconds: float = SECONDS
-    mistakes: tuple[type[Exception], ...] = ()
-    schema: Any = OWN
-
-
-@dataclass(frozen=True)
 class ToolRequest:
     """A call of one episode. `place`: that of the episode, and the call's number. `seen`: the
     documents that its searches found, by id. `read_to`: how many characters of a document's text it
-    has read, by id."""
+    has read, by id. `episode`: its id, a new one where it is played again."""
 
     call: Call
     place: str
     seen: dict[str, Document]
     read_to: dict[str, int]
+    episode: str = ""
 
     @property
     def key(self) -> str:
         """The idempotency key: the same where the task is played again and makes the same call."""
         return f"{self.place}/{derive(0, self.call.tool, self.call.text):x}"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that this process answers. `call`: arguments and the request that they are of → a
+    text, numbers, lists and objects of these, or Documents. `mistakes`: exceptions, beside `Told`,
+    for what the policy did wrong. `schema`: the reader of its schema."""
+
+    offer: Offer
+    call: Callable[[dict[str, Any], ToolRequest], Awaitable[Any]]
+    seconds: float = SECONDS
+    mistakes: tuple[type[Exception], ...] = ()
+    schema: Any = OWN
 
 
 @dataclass(frozen=True)
@@ -107,19 +108,26 @@ class Runs(Protocol):
     def run(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
         """Answer all calls at once. Returns what each shows, in order; a Fault where it failed."""
 
+    def done(self, episode: str) -> None:
+        """Forget an episode, which calls no more."""
+
 
 class Tools:
     """The tools of a role beside the search, answered in this process. `page`: where searches find
     pages of the web, the text of the page at an address, "" for none. `read` shows that text, and
-    else the snippet."""
+    else the snippet. `done`: each hears of an episode that is over, on the loop of tools.
+    `warnings`: what a user should know of them, a line each."""
 
     def __init__(
         self,
         tools: Sequence[Tool] = (),
         reads: bool = False,
         page: Callable[[str], str] | None = None,
+        done: Sequence[Callable[[str], object]] = (),
+        warnings: Sequence[str] = (),
     ) -> None:
-        self._page = page
+        self._page, self._done = page, done
+        self.warnings = warnings
         self._tools = {tool.offer.name: tool for tool in tools}
         self.offers = (*([READ] if reads else []), *(tool.offer for tool in tools))
 
@@ -130,6 +138,11 @@ class Tools:
             return await asyncio.gather(*map(self._one, asked))
 
         return wait(answers()) if asked else []
+
+    def done(self, episode: str) -> None:
+        """See `Runs`."""
+        for done in self._done:
+            loop().call_soon_threadsafe(done, episode)
 
     async def _one(self, asked: ToolRequest) -> list[Document] | Fault:
         try:
@@ -155,7 +168,7 @@ class Tools:
         limit = asyncio.timeout(tool.seconds)
         try:
             async with limit:
-                result = await tool.call(arguments, asked.key)
+                result = await tool.call(arguments, asked)
         except BaseException as error:
             if limit.expired():
                 raise _late(name, tool.seconds) from error
@@ -232,7 +245,7 @@ def function(made: Any, spec: str) -> Tool:
     offer = offered(Offer(name, _described(inner), schema), spec)
     file = spec.partition(":")[0]
 
-    async def call(arguments: dict[str, Any], key: str) -> Any:
+    async def call(arguments: dict[str, Any], asked: ToolRequest) -> Any:
         given = dict(arguments)
         if shape is not None:
             try:  # as the types that its signature names
@@ -241,7 +254,7 @@ def function(made: Any, spec: str) -> Tool:
                 raise Told(f"{offer.name}: {error.errors()[0]['msg']}") from error
             given = {name: getattr(typed, name) for name in arguments}
         if "key" in parameters:
-            given["key"] = key
+            given["key"] = asked.key
         if inspect.iscoroutinefunction(made):
             result, raised = await on_loop(made(**given), file)
         else:

@@ -16,7 +16,7 @@ from ssp.game import settings as game
 from ssp.game.referee import settings as referee
 from ssp.learning import settings as learning
 from ssp.search import settings as search
-from ssp.selfplay.settings import placement
+from ssp.selfplay.settings import placement, toolservers
 from ssp.selfplay.transfer import settings as transfer
 
 
@@ -77,6 +77,7 @@ def run_name_is_a_name(cfg: Config) -> None:
 RULES: tuple[Rule, ...] = (
     game.protocol_exists,
     game.agents_play,
+    toolservers.servers_are_reached,
     *learning.RULES,
     declaration.who_learns_is_paid,
     declaration.given_stand_among_asked,

@@ -5,7 +5,7 @@ is never taken instead)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import util
 from pathlib import Path
@@ -21,6 +21,7 @@ from ssp.config.crews import apart, warmed
 from ssp.config.role import RoleConfig
 from ssp.config.rules import refused
 from ssp.config.schema import Config
+from ssp.config.toolserver import ToolServerConfig, server_of
 from ssp.engines import Engine
 from ssp.engines.folder import ModelFolder
 from ssp.game import corpora, protocols
@@ -244,30 +245,41 @@ def player(cfg: Config, role: str, folder: Path, search: Search, temperature: fl
 
 
 @lru_cache
-def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
+def called(specs: tuple[str | ToolServerConfig, ...], web: str | None = None) -> tools.Tools:
     """The tools that `specs` names, made once a process. `web`: the address of the engine that
     searches the web, None where the web is not searched.
 
     InputError for a tool that is not there, or is none; for a server that does not answer; and for
     what a run's own config.yaml names, unless it is trusted."""
-    rule, named = "tools begins with search, and names each tool once", list(specs)
-    first_once = named[:1] == [TOOL] and len({*named}) == len(named)
+    rule, named = "tools begins with search, and names each tool once", list(map(str, specs))
+    first_once = named[:1] == [TOOL] and len({*specs}) == len(specs)
     hold(first_once, rule, named, "write tools: [search, ...]")
     offered: list[tools.Tool] = []
+    done: list[Callable[[str], object]] = []
+    warnings: list[str] = []
     for spec in specs:
-        if spec.startswith("mcp:"):
-            offered += servers.connect(spec.removeprefix("mcp:"))
+        cfg = server_of(spec)
+        if cfg is not None:
+            those, server = servers.connect(cfg)
+            offered += those
+            if cfg.session == "episode":
+                done.append(server.done)
+            if cfg.session == "episode" and server.stateless:
+                warnings.append(
+                    f"{cfg} gives no sessions: what it keeps between calls, all episodes share"
+                )
         elif spec not in (TOOL, tools.READ.name):
-            function = own.find(spec, "a tool", "def lookup(word: str) -> str:")
-            offered.append(tools.function(function, spec))
+            function = own.find(str(spec), "a tool", "def lookup(word: str) -> str:")
+            offered.append(tools.function(function, str(spec)))
     reads = tools.READ.name in specs
     if not reads or web is None:
-        return tools.Tools(offered, reads)
+        return tools.Tools(offered, reads, done=done, warnings=warnings)
     pages = extra("online", "reading pages of the web", "pages").Pages(loopback=is_loopback(web))
-    return tools.Tools(offered, reads, pages.text)
+    return tools.Tools(offered, reads, pages.text, done, warnings)
 
 
-def _called(cfg: Config, role: str) -> tools.Tools:
+def role_tools(cfg: Config, role: str) -> tools.Tools:
+    """The tools that a role may call. InputError as `called`."""
     web = cfg.retriever.url if cfg.retriever.online.engine else None
     return called(tuple(cfg.block(role).tools), web)
 
@@ -283,21 +295,34 @@ def protocol(cfg: Config, role: str) -> Protocol:
     """The configured protocol with the tools of `role`. InputError as `called`, and for a name that
     is taken."""
     spoken = protocols.get(cfg.protocol).asking(cfg.spec.prompts)
-    return spoken.offering(_called(cfg, role).offers)
+    return spoken.offering(role_tools(cfg, role).offers)
 
 
 def renderer(cfg: Config, role: str, folder: Path | str, plays: bool = True) -> Renderer:
     """The configured protocol in the words of the policy in `folder`; with the role's tools, where
-    it `plays`. InputError for a chat template that does not fit."""
+    it `plays`. InputError for a chat template that does not fit, and for a prompt that has no room
+    for its tools."""
     spoken = protocol(cfg, role) if plays else protocols.get(cfg.protocol)
-    return Renderer(spoken, tokenizer(folder), cfg.block(role).template)
+    block = cfg.block(role)
+    made = Renderer(spoken, tokenizer(folder), block.template)
+    if not spoken.offers or block.agent:
+        return made
+    limits = block.limits.at(0)
+    room = limits.total_tokens - limits.turn_tokens
+    for prompt in cfg.spec.prompts_of(role):
+        length = made.least(prompt)
+        rule = f"{role}.limits.total_tokens has room for a turn behind the prompt and its tools"
+        sizes = f"{len(spoken.offers)} tools in {length:,} tokens, and room for {room:,}"
+        step = f"offer fewer (a server's `only`), or raise it by {length - room:,} or more"
+        hold(length <= room, rule, sizes, step)
+    return made
 
 
 def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
     """How `role` plays at this temperature, for its update `step`; None: as in the last stage of
     its limits."""
     block = cfg.block(role)
-    limits, given = block.limits.at(step), _called(cfg, role)
+    limits, given = block.limits.at(step), role_tools(cfg, role)
     player = agent(block.agent, 0.8 * cfg.placement.call_timeout) if block.agent else None
     return Settings(limits, temperature, cfg.retriever.topk, block.search, given, player)
 

@@ -100,6 +100,9 @@ class _Tape:
             answers.append(Fault(MISSING) if place is None else self._documents(place))
         return answers
 
+    def done(self, episode: str) -> None:
+        """Nothing to forget."""
+
     def _places(self, call: Call) -> Iterator[int]:
         """Where calls equal to this one stand on record, from the turn's beginning on."""
         calls = self._record.calls

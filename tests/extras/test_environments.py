@@ -1,0 +1,135 @@
+"""Environments of other libraries as the solver's world, with small ones in the libraries' place."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import families
+import pytest
+from scripts import Books, encode, limits
+
+from ssp import engines
+from ssp.base.episode import SOLVER, Episode, Task
+from ssp.base.errors import InputError
+from ssp.config.role import EngineConfig, SimulatedConfig
+from ssp.extras.environments import gym, verifiers
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, agents, rollout
+
+pytest.importorskip("openai")
+QWEN = families.qwen()
+CHAT = Renderer(protocols.get("chat-tools"), QWEN)
+
+
+def playing(solve: Any, question: str, *turns: str) -> Episode:
+    script = iter([*turns, *turns[-1:] * 20])
+    engine = engines.acted(
+        EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)),
+        lambda history, seed, turn: encode(QWEN, f"{next(script)}<|im_end|>"),
+    )
+    agent = agents.find("here", lambda place: solve, 30.0)
+    settings = Settings(limits(searches=10, turn_tokens=60, total_tokens=4000), 0.0, 3, agent=agent)
+    task = Task("t0", "g0", SOLVER, 0, 1, {"question": question})
+    (episode,), _ = rollout(engine, CHAT, Books(), [task], settings)
+    return episode
+
+
+class Discrete:
+    def __init__(self, n: int) -> None:
+        self.n, self.start = n, 0
+
+
+class Path_:
+    """A way of as many fields as its seed says; who walks back from its beginning falls off."""
+
+    metadata = {"render_modes": ["ansi"]}
+    action_space: Any = Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, seed: int) -> tuple[int, dict[str, Any]]:
+        self.at, self.end = 0, seed
+        return self.at, {}
+
+    def render(self) -> str:
+        return "".join("\x1b[41m.\x1b[0m" if self.at == place else "." for place in range(self.end + 1))
+
+    def step(self, action: int) -> tuple[int, int, bool, bool, dict[str, Any]]:
+        self.at += 1 if action else -1
+        return self.at, int(self.at == self.end), self.at in (-1, self.end), False, {}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def gymnasium(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    made = types.ModuleType("gymnasium")
+    made.make = lambda name, **options: {"Path-v0": Path_}[name](**options)  # type: ignore[attr-defined]
+    made.spaces = types.SimpleNamespace(Discrete=Discrete)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gymnasium", made)
+    return made
+
+
+def test_a_state_is_read_an_action_named_and_the_score_is_the_reward(gymnasium: Any, tmp_path: Path) -> None:
+    solve = gym.player("Path-v0", actions=("back", "on"), rules="Walk to the end.")
+    won = playing(solve, "Path-v0, start 2", "<think>back?</think> I go on", "hm", "On!")
+    assert (won.final, won.earned, won.stopped) == ("solved", [1.0], "final")
+    assert "[.].." in won.text and ".[.]." in won.text and "No action. Walk to the end." in won.text
+    assert playing(solve, "Path-v0, start 2?", "back").earned == [0.0]
+    each = gym.player("Path-v0", actions=("back", "on"), turns=True)
+    assert playing(each, "Path-v0, start 2", "on").earned == [0.0, 1.0]
+    solve.write(tmp_path / "rows.jsonl", 2)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert rows[1] == {"id": "1", "question": "Path-v0, start 1", "golden_answers": ["solved"]}
+
+
+def test_an_environment_of_gymnasium_that_cannot_be_played_is_refused(gymnasium: Any, monkeypatch: Any) -> None:
+    with pytest.raises(InputError, match="a list, each with a name"):
+        gym.player("Path-v0", actions=("on",))
+    with pytest.raises(InputError, match="one that Gymnasium knows"):
+        gym.player("Path-v1")
+    monkeypatch.setattr(Path_, "action_space", "Box")
+    with pytest.raises(InputError, match="a list, each with a name"):
+        gym.player("Path-v0")
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(InputError, match="pip install gymnasium"):
+        gym.player("Path-v0")
+
+
+class Sums:
+    """Asks for sums; `answer` is right."""
+
+    def get_dataset(self) -> list[dict[str, Any]]:
+        return [{"prompt": [{"role": "user", "content": f"{n} + {n}?"}], "answer": f"{2 * n}"} for n in range(3)]
+
+    async def run_rollout(self, row: Any, client: Any, model: str, sampling: Any) -> dict[str, Any]:
+        try:
+            reply = await client.chat.completions.create(model=model, messages=row["prompt"], **sampling)
+        except Exception as error:
+            return {"reward": 0.0, "error": str(error)}
+        return {"reward": float(row["answer"] in reply.choices[0].message.content), "error": None}
+
+
+def test_an_environment_of_verifiers_asks_the_policy_and_scores_it(monkeypatch: Any, tmp_path: Path) -> None:
+    made = types.ModuleType("verifiers")
+    made.OpenAIChatCompletionsClient = lambda client: client  # type: ignore[attr-defined]
+    made.load_environment = lambda name, **options: {"sums": Sums}[name](**options)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verifiers", made)
+    solve = verifiers.player("sums")
+    right, wrong = playing(solve, "2 + 2?", "It is 4."), playing(solve, "2 + 2?", "It is 5.")
+    assert [(one.final, one.earned) for one in (right, wrong)] == [("solved", [1.0]), ("failed", [0.0])]
+    assert playing(solve, "7 + 7?", "It is 14.").cause == "agent_failed"
+    solve.write(tmp_path / "rows.jsonl", 2)
+    assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])["question"] == "1 + 1?"
+    with pytest.raises(InputError, match="is installed"):
+        verifiers.player("products")
+    monkeypatch.setitem(sys.modules, "verifiers", None)
+    with pytest.raises(InputError, match="pip install 'verifiers"):
+        verifiers.player("sums")
