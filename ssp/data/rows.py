@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
 from ssp.base.errors import InputError, hold
+from ssp.base.published import command
 
 ROW_BYTES = 1_000_000
 """Longest line, and longest text of a column; a longer one is a file of another kind, or a document
@@ -360,7 +361,8 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 def _unreadable(path: Path, reason: str, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
-        return InputError("a data file must exist", str(path), "check the path")
+        step = command(str(path)) or "check the path"
+        return InputError("a data file must exist", str(path), step)
     if path.is_dir():
         endings = (".jsonl", ".parquet", *PACKED)
         inside = sorted(file.name for file in path.iterdir() if file.suffix in endings)
