@@ -154,10 +154,10 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     before any data is read."""
     from actors import cluster
     from launch import warmup
+    from ssp.capacity import needs
     from ssp.capacity.placement import machine, make, short
     from ssp.config.rules import refused
     from ssp.record import runfolder
-    from ssp.selfplay import needs
     from ssp.selfplay.checkpoint import check_resumable, nothing_left
     from ssp.selfplay.scene import read_scene
     from ssp.selfplay.settings import warnings

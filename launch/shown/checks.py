@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from ssp.base import models
 from ssp.base.errors import InputError
+from ssp.capacity import needs as required
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.processes import object_store
@@ -23,7 +24,6 @@ from ssp.config.rules import refused
 from ssp.config.schema import Config
 from ssp.record.ledger.home import file_system, shared
 from ssp.record.runfolder import START_BYTES
-from ssp.selfplay import needs as required
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 SHM = Path("/dev/shm")
