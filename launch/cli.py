@@ -127,10 +127,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise, where argparse would print the usage and leave."""
+        from ssp.base.episode import ROLES
         from ssp.config.gone import advice
+        from ssp.config.keys import option
 
         keys = [word.partition("=")[0] for word in message.split()]
-        hint = advice(keys) or f"see {self.prog} --help"
+        hint = f"see {self.prog} --help"
+        if any(action.dest == "overrides" for action in self._actions):
+            meant = "".join(option(key, ROLES) for key in keys if key.startswith("--"))
+            if meant:
+                hint = f"type a setting without dashes, {meant}; {hint}"
+        hint = advice(keys) or hint
         # what was typed for an option that nobody knows may be a secret
         if message.startswith("unrecognized"):
             message = re.sub(r"( --?[^\s=]+)[= ](?!-)\S+", r"\1", message)

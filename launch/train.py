@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -14,18 +16,48 @@ from typing import TYPE_CHECKING, Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
 from ssp.base import devices
+from ssp.base.errors import InputError, refuse
 from ssp.base.imports import uncollected
 from ssp.base.printable import say
-from ssp.capacity.memory.processes import object_store
-from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
-from ssp.config.schema import Config
-from ssp.record import runfolder
-from ssp.record.runfolder import RunFolder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what --help does without
     from launch.warmup import Course
+    from ssp.capacity.placement import Plan
+    from ssp.config.schema import Config
+    from ssp.record.runfolder import RunFolder
     from ssp.selfplay.scene import Scene
     from ssp.telemetry.console import Console
+
+ABOUT = """examples:
+  ssp train                                        the duel in small: two CPU cores, 75 seconds
+  ssp train --config gpu8-own data.corpus=my-index data.targets=mine.jsonl --dry-run
+                                                   what 8 GPUs would hold, shown on any machine
+  ssp train --config search-r1-qwen2.5-7b-grpo data.corpus=my-index data.questions=train.jsonl
+                                                   one policy on given questions, no self-play
+  ssp train --config quickstart run.dir=runs/quickstart-001 resume=auto steps=120
+                                                   go on with a run, for more steps
+
+configs (--config NAME; how long they take: ssp plan --config NAME):
+  two CPU cores     quickstart english simulated
+  self-play         gpu1 gpu8 gpu8-own (no judge) gpu32 english-gpu1
+                    ssp-qwen2.5-7b ssp-qwen3-8b ssp-llama3.1-8b
+  given questions   search-r1-qwen2.5-3b-grpo search-r1-qwen2.5-3b-ppo search-r1-qwen2.5-7b-grpo
+                    search-r1-qwen2.5-7b-ppo ema-pg-qwen2.5-3b research-qwen2.5-7b
+                    research-qwen2.5-32b ssrl-llama3.2-3b ssrl-qwen2.5-7b
+  other games       dr-zero-qwen2.5-3b r-zero-qwen3-4b spice-qwen3-4b searchmaster-qwen3-8b
+                    cross-fit-qwen2.5-3b
+
+keys used most (all of them: --dry-run, docs/settings.md):
+  how long          steps eval.every save.every
+  data              data.corpus data.targets data.questions data.eval retriever.url judge.url
+  models            defaults.model proposer.model solver.model
+  the game          game.kind game.questions game.attempts solver.batch solver.reward
+  learning          solver.learner.lr proposer.learner.lr solver.kl.coef defaults.algorithm
+  lengths           defaults.limits.searches defaults.limits.turn_tokens
+  where             placement.solvers placement.proposers solver.learner.ranks
+  the run           run.dir run.name resume seed"""
+HASTY = 5.0
+"""Seconds that a judge has to answer once it is clear that the run does not start."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,6 +85,7 @@ def dry_run(cfg: Config, config_name: str) -> int:
     """Print what would start, and start nothing. InputError for a run folder that `train` would
     refuse."""
     from launch.shown.dryrun import describe
+    from ssp.record import runfolder
     from ssp.selfplay.settings import warnings
 
     _warn(warnings(cfg))
@@ -66,6 +99,8 @@ def train(cfg: Config, config_name: str) -> int:
     """Play a checked config's run, from its folder to its final table. Returns the exit code."""
     from actors import cluster
     from launch import warmup
+    from ssp.capacity.memory.processes import object_store
+    from ssp.record import runfolder
     from ssp.selfplay.checkpoint import go_back
     from ssp.telemetry.console import Console
 
@@ -118,9 +153,14 @@ def train(cfg: Config, config_name: str) -> int:
 
 def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, list[Course]] | None:
     """What a run is played with, and the warm starts that it begins with; None where nothing is
-    left to play. InputError for all that is refused; what takes no time is looked at first."""
+    left to play. InputError for all that is refused: GPUs, memory and what is missing at once,
+    before any data is read."""
     from actors import cluster
     from launch import warmup
+    from ssp.capacity import needs
+    from ssp.capacity.placement import machine, make, short
+    from ssp.config.rules import refused
+    from ssp.record import runfolder
     from ssp.selfplay.checkpoint import check_resumable, nothing_left
     from ssp.selfplay.scene import read_scene
     from ssp.selfplay.settings import warnings
@@ -136,12 +176,20 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
         return None
     cluster.environment(cfg.ray)
     cluster.check_sockets()
-    # A cluster that is joined is asked once it is. GPUs are counted at once; models and judges take
-    # their time.
+    # a cluster that is joined is asked for its GPUs once it is
     here = [] if os.environ.get("RAY_ADDRESS") else [machine.here()]
+    refusals: list[InputError] = []
     if here:
-        with _explained():
-            make(cfg, here)
+        try:
+            with _explained():
+                make(cfg, here)
+        except InputError as error:
+            refusals.append(error)
+    seconds = HASTY if refusals else math.inf
+    for looks in needs.looks(cfg, seconds).values():
+        told = {error.rule for error in refusals}
+        refusals += [error for error in refused(cfg, looks) if error.rule not in told]
+    refuse(refusals)
     try:
         scene = read_scene(cfg)
     finally:
@@ -163,6 +211,8 @@ def _again(folder: RunFolder) -> str:
 @contextmanager
 def _explained() -> Iterator[None]:
     """Show a run that does not fit as a table, before the paragraph that says what to type."""
+    from ssp.capacity.placement import DoesNotFit
+
     try:
         yield
     except DoesNotFit as error:
@@ -260,7 +310,9 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
 
 def flags(parser: Parser) -> None:
     """The options of `ssp train`."""
-    said = "print config, actors and a memory estimate, and exit"
+    parser.epilog = ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    said = "print actors, placement, memory and config, and exit"
     parser.add_argument("--dry-run", action="store_true", help=said)
     said = "the recipe in small: a tiny policy and world, 2 steps"
     parser.add_argument("--tiny", action="store_true", help=said)

@@ -4,34 +4,31 @@ nothing."""
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from ssp.base import models
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError
+from ssp.capacity import needs as required
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.processes import object_store
-from ssp.capacity.memory.shapes import OWN, find
+from ssp.capacity.memory.shapes import find
 from ssp.capacity.placement import machine, make, short
 from ssp.config.crews import learners
+from ssp.config.rules import refused
 from ssp.config.schema import Config
-from ssp.game import corpora
-from ssp.game.world.files import is_world
 from ssp.record.ledger.home import file_system, shared
 from ssp.record.runfolder import START_BYTES
-from ssp.selfplay.workers import build, verifier
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 SHM = Path("/dev/shm")
 SECONDS = 5.0
 """How long a judge may think."""
-GET = "see Getting the data in docs/recipes.md"
 
 
 @dataclass(frozen=True)
@@ -156,41 +153,14 @@ def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> C
 def needs(cfg: Config) -> Iterator[Checked]:
     """A row for software that is not installed, the data, the models, and each server that the
     configuration names."""
-    for lack in build.missing(cfg):
-        yield Checked("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
-    named = [*map(str, corpora.named(cfg).values()), *(item.file for item in cfg.data.eval)]
-    named += [cfg.rows] if cfg.rows else []
-    files = dict.fromkeys(named)
-
-    def there(path: str) -> None:
-        hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
-
-    def model(role: str) -> None:
-        folder = models.folder(cfg.block(role).model, f"{role}.model")
-        build.check_model(cfg, role, folder, in_run=True)
-
-    def verifies() -> None:
-        verifier.check(cfg)
-
-    paths = [partial(there, path) for path in files if not is_world(path)]
-    yield _looked("data", [*paths, partial(corpora.suit, cfg, corpora.paths(cfg))])
-    others = [role for role in cfg.roles if cfg.block(role).model not in OWN]
-    yield _looked("models", [*[partial(model, role) for role in others], verifies])
-    if cfg.retriever.url or cfg.retriever.online.engine:
-        yield _looked("search server", [partial(corpora.check_remote, cfg)])
-    if cfg.judge.kind == "llm" or (cfg.asks and cfg.referee.verifier == "judge"):
-        yield _looked("judge", [partial(build.check_judge, cfg, SECONDS)])
-
-
-def _looked(what: str, looks: Sequence[Callable[[], object]]) -> Checked:
-    """One row for several looks. A look raises InputError for what it misses."""
-    wrong = []
-    for look in looks:
-        try:
-            look()
-        except InputError as error:
-            wrong.append(error)
-    if wrong:
-        missed = "; ".join(str(error.found) for error in wrong)
-        return Checked(what, FAIL, missed, wrong[0].next_step)
-    return Checked(what, OK, "all there" if looks else "none needed")
+    for what, looks in required.looks(cfg, SECONDS).items():
+        wrong = refused(cfg, looks)
+        if what == "software":
+            for lack in wrong:
+                yield Checked(what, FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
+        elif wrong:
+            missed = "; ".join(str(lack.found) for lack in wrong)
+            steps = dict.fromkeys(lack.next_step for lack in wrong)
+            yield Checked(what, FAIL, missed, "; ".join(steps))
+        else:
+            yield Checked(what, OK, "all there")

@@ -1,4 +1,4 @@
-"""What `ssp train --dry-run` prints: config, actors, placement, memory. It imports neither Ray nor
+"""What `ssp train --dry-run` prints: actors, placement, memory, config. It imports neither Ray nor
 torch."""
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,7 @@ def describe(cfg: Config) -> Iterator[str]:
         if path.exists() or files.is_world(str(path)):
             corpora.fits(path, cfg.retriever, cfg.retriever.shards)
     nodes = machine.nodes(cfg)
-    yield f"# Configuration\n{to_yaml(cfg).rstrip()}"
-    yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
+    yield f"# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
     for role in cfg.roles:
         for server in filter(None, map(server_of, cfg.block(role).tools)):
             runs = "a program" if server.is_program else "a session"
@@ -35,6 +34,7 @@ def describe(cfg: Config) -> Iterator[str]:
         yield f"\n# GPU memory, by the formulas of docs/placement.md\n{parts}"
     host = "\n".join([tables.host_memory(plan, beside(cfg)), *notes(cfg)])
     yield f"\n# Memory of the hosts, estimated\n{host}"
+    yield f"\n# Configuration\n{to_yaml(cfg).rstrip()}"
     fits(cfg, plan)
     yield from (f"\nwarning: {line}" for line in short(cfg, plan))
     for lack in build.missing(cfg):

@@ -62,7 +62,7 @@ class Refusals(InputError):
 
     def __str__(self) -> str:
         lines = [f"{number}. {error}" for number, error in enumerate(self.each, 1)]
-        return "\n".join([f"{len(lines)} settings, or sets of them, are refused:", *lines])
+        return "\n".join([f"{len(lines)} things are refused, each with what to do:", *lines])
 
 
 def refuse(errors: Sequence[InputError]) -> None:

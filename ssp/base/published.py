@@ -49,3 +49,15 @@ WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md"
 _LIST = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
 PUBLISHED = {name: PublishedFile(**entry) for name, entry in json.loads(_LIST).items()}
 """By the short name that `ssp download` takes."""
+
+
+def command(path: str) -> str:
+    """The command that fetches the file at `path`, which lies in a folder with a short name; "" for
+    any other file."""
+    for folder in Path(path).parents:
+        known = PUBLISHED.get(folder.name)
+        if known is not None:
+            packed = known.join or any(file.endswith(".gz") for file in known.files)
+            unpack = " --unpack" if packed else ""
+            return f"ssp download {folder.name}{unpack} --to {folder}"
+    return ""

@@ -16,6 +16,32 @@ Place = tuple[str | int, ...]
 """Where a value stands: names of keys, numbers in lists."""
 _PATTERNS = {"blocks": "{}", "players": "{}s", "max_staleness": "max_staleness.{}"}
 """Fields that hold a value of each role → the keys under which it is typed."""
+ELSEWHERE = {
+    "steps": "max_steps total_steps num_steps training_steps num_train_epochs num_epochs",
+    "learner.lr": "learning_rate",
+    "batch": "batch_size train_batch_size global_batch_size rollout_batch_size",
+    "learner.minibatch": "mini_batch_size mini_batch ppo_mini_batch_size",
+    "learner.token_budget": "micro_batch_size micro_batch per_device_train_batch_size"
+    " gradient_accumulation_steps",
+    "learner.checkpointing": "gradient_checkpointing",
+    "learner.lora.rank": "lora_rank lora_r",
+    "game.attempts": "n num_generations group_size rollout_n n_samples num_samples rollouts",
+    "limits.turn_tokens": "max_tokens max_new_tokens max_completion_length",
+    "limits.total_tokens": "max_length max_seq_length max_model_len max_response_length",
+    "limits.searches": "max_turns max_searches turns",
+    "kl.coef": "kl_coef kl_loss_coef beta",
+    "engine.tensor_parallel": "tensor_parallel_size tp tp_size",
+    "engine.memory": "gpu_memory_utilization",
+    "placement.nodes": "gpus n_gpus num_gpus",
+    "eval.every": "eval_steps eval_freq test_freq eval_interval",
+    "save.every": "save_steps save_freq save_interval",
+    "save.keep": "save_total_limit",
+    "run.dir": "output_dir out_dir save_dir",
+    "run.name": "run_name experiment_name",
+    "data.questions": "dataset train_files train_data",
+    "data.eval": "val_files test_files eval_dataset",
+}
+"""A key of ours, of the roles without the role's name → what other trainers call it."""
 
 
 def is_fixed(name: str) -> bool:
@@ -108,16 +134,36 @@ def unknown(place: Place, roles: tuple[str, ...], source: str) -> InputError:
         step = f"write '{{{name}: {text}, ...}}', in quotes"
         return InputError("a blank follows the colon of a key", where, step)
 
-    same = [key for key in every if key.rpartition(".")[2] == last]
-    same = [key for key in same if "[]" not in key and not key.startswith("defaults.")]
-    beside = [key for key in same if key.split(".")[0] == place[0]]
-    near = (beside or same)[:4] or _spelt_alike(place, every)
+    same = _called_alike(last, str(place[0]), roles)
+    near = same or _spelt_alike(place, every)
     step = "list all keys with: ssp train --dry-run"
     if near:
         step = f"did you mean {' or '.join(near)}"
     if len(place) == 1 and not same and not set(near) & set(roles):
         step += f" (the game's roles are {' and '.join(roles)})"
     return InputError("every config key must exist", where, step)
+
+
+def option(name: str, roles: tuple[str, ...]) -> str:
+    """The settings that an option of no command may mean, `--batch-size`; "" where none is near."""
+    key = name.lstrip("-").replace("-", "_")
+    near = [key]
+    if key not in all_keys(roles):
+        near = _called_alike(key.rpartition(".")[2], key.partition(".")[0], roles)
+    return " or ".join(f"{one}=VALUE" for one in near)
+
+
+def _called_alike(last: str, first: str, roles: tuple[str, ...]) -> list[str]:
+    """Four keys at most that end in this word, or mean what other trainers call so; those of the
+    block `first`, where it has some."""
+    every = all_keys(roles)
+    same = [key for key in every if key.rpartition(".")[2] == last]
+    for ours, names in ELSEWHERE.items():
+        if last in names.split():
+            same = [ours] if ours in every else [f"{role}.{ours}" for role in roles]
+    same = [key for key in same if "[]" not in key and not key.startswith("defaults.")]
+    beside = [key for key in same if key.split(".")[0] == first]
+    return (beside or same)[:4]
 
 
 def _spelt_alike(place: Place, every: list[str]) -> list[str]:

@@ -193,7 +193,8 @@ def opened(path: Path) -> IO[bytes]:
 
 def unreadable(path: Path, reason: str, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
-        return InputError("a data file must exist", str(path), "check the path")
+        step = command(str(path)) or "check the path"
+        return InputError("a data file must exist", str(path), step)
     kind = "jsonl, packed or not"
     if path.suffix == ".parquet":
         kind = "parquet with text in UTF-8 and dates in range"

@@ -82,12 +82,9 @@ def read_scene(cfg: Config) -> Scene:
     for role in cfg.roles:
         engine = cfg.block(role).engine
         hold(engine.traits.loads, rule, f"{role}.engine.kind={engine.kind}", step)
-    for lack in build.missing(cfg):
-        raise lack
     # An oracle is known by the world's name, which `concrete` replaces by a path.
     oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
     cfg = concrete(cfg)
-    build.check_judge(cfg)
     items = read_items(cfg)
     hops = {item.hints.get("searches", "none") for item in items}
     rule = (

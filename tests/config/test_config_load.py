@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ssp.base.errors import InputError
+from ssp.config.keys import ELSEWHERE, all_keys
 from ssp.config.load import find, names, to_yaml
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
@@ -86,6 +87,11 @@ def test_the_resolved_yaml_loads_to_the_same_config(tmp_path: Path, overrides: l
         ("lr=1", "warmup.lr or proposer.learner.lr or proposer.critic.lr or solver.learner.lr"),
         ("solver.lr=1", "solver.learner.lr or solver.critic.lr"),
         ("solver.attempts=3", "game.attempts"),
+        ("learning_rate=1e-6", "proposer.learner.lr or solver.learner.lr"),  # as other trainers call it
+        ("solver.learning_rate=1e-6", "solver.learner.lr"),
+        ("batch_size=8", "proposer.batch or solver.batch"),
+        ("num_generations=8", "game.attempts"),
+        ("save_steps=8", "save.every"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(typed: str, suggested: str) -> None:
@@ -93,6 +99,13 @@ def test_an_unknown_key_names_the_nearest(typed: str, suggested: str) -> None:
     assert found.next_step == f"did you mean {suggested}"
     assert "the command line" in str(found)
     assert "--dry-run" in refused("zzzzzz.qqqq=1").next_step, "near nothing: the list"
+
+
+def test_what_other_trainers_call_a_key_is_one_of_ours() -> None:
+    ours = all_keys(("solver",))
+    names = [name for several in ELSEWHERE.values() for name in several.split()]
+    assert len(names) == len(set(names))
+    assert all(key in ours or f"solver.{key}" in ours for key in ELSEWHERE)
 
 
 def test_a_key_without_a_blank_after_its_colon_says_so() -> None:

@@ -111,7 +111,13 @@ def test_all_refusals_come_in_one_message() -> None:
     with pytest.raises(Refusals) as caught:
         load("quickstart", typed)
     told = str(caught.value).splitlines()
-    assert told[0].startswith("5 settings") and [line[:2] for line in told[1:]] == ["1.", "2.", "3.", "4.", "5."]
+    assert told[0].startswith("5 things are refused") and [line[:2] for line in told[1:]] == [
+        "1.",
+        "2.",
+        "3.",
+        "4.",
+        "5.",
+    ]
     for typed_key in ("solver.loss", "game.attempts", "solver.sampling.temperature", "run.name", "proposer.clip_dual"):
         assert sum(typed_key in line for line in told) == 1
 

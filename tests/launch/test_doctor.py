@@ -96,7 +96,7 @@ def test_what_a_run_reads_and_asks(monkeypatch, tmp_path):
     found = {check.what: check for check in checks.needs(cfg)}
     assert list(found) == ["data", "models", "search server", "judge"]
     assert all(check.status == "fail" and check.next_step for check in found.values())
-    assert found["data"].found == "data/no-targets.jsonl" and "no-such-model" in found["models"].found
+    assert found["data"].found == "data.targets=data/no-targets.jsonl" and "no-such-model" in found["models"].found
 
 
 def test_a_missing_or_wrong_package_fails(monkeypatch):

@@ -14,11 +14,13 @@ import pytest
 
 from actors.program import needed_cpus
 from launch import main as console
+from launch import train
 from launch.cli import Parser, parse
 from launch.shown.dryrun import describe
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.capacity.memory import processes
-from ssp.config.load import to_yaml
+from ssp.config.keys import all_keys
+from ssp.config.load import names, to_yaml
 from ssp.selfplay.settings import load
 
 
@@ -100,9 +102,31 @@ def test_wrong_arguments_are_bad_input(argv: list[str]) -> None:
         parse(argv, "train", "", flags)
 
 
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["--learning_rate", "1e-6"], "proposer.learner.lr=VALUE or solver.learner.lr=VALUE"),
+        (["--batch-size=4"], "proposer.batch=VALUE or solver.batch=VALUE"),
+        (["--steps=3"], "steps=VALUE"),
+    ],
+)
+def test_a_setting_that_is_typed_as_an_option_is_named(argv: list[str], meant: str) -> None:
+    with pytest.raises(InputError, match=f"without dashes, {re.escape(meant)};"):
+        parse(argv, "train", "", flags)
+
+
+def test_the_help_of_train_has_examples_every_config_and_keys_that_exist() -> None:
+    examples, shipped, keys = train.ABOUT.split("\n\n")
+    assert len(re.findall("^  ssp train", examples, re.MULTILINE)) == 4
+    assert set(names()) <= set(shipped.split())
+    listed = [word for line in keys.splitlines()[1:] for word in line[18:].split()]
+    assert listed and set(listed) <= set(all_keys(("proposer", "solver")))
+
+
 def test_the_dry_run_shows_config_actors_placement_and_memory() -> None:
     cfg = load("quickstart", ["retriever.replicas=2", "retriever.shards=3", "proposer.policy=frozen"])
     text = "".join(describe(cfg))
+    assert text.startswith("# Actors"), "tables first: the configuration is 200 lines"
     assert to_yaml(cfg) in text and re.search(r"retriever +6 ", text)
     assert "learner-solver" in text and "learner-proposer" in text
     assert "total" in text.split("# Memory")[1] and "Every process computes on CPUs" in text.split("# Placement")[1]
