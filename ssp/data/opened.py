@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
 from ssp.base.errors import InputError
+from ssp.base.published import command
 from ssp.data.rows import ROW_BYTES, Row, show
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
