@@ -214,7 +214,7 @@ def rows_of(block: Block) -> list[tuple[str, ...]]:
     for key, type_ in block.keys.items():
         name = key.rpartition(".")[2]
         default = shown(NUMBERS[name] if name in NUMBERS else getattr(defaults, name))
-        if key.startswith(f"{ROLE}."):
+        if key.startswith(f"{ROLE}.") and "[]" not in key:
             default += of_roles(key.partition(".")[2], getattr(defaults, name))
         rows.append((f"`{key}`", taken(key, type_), default, meanings.get(last(key), "")))
     return rows

@@ -37,7 +37,7 @@ def estimate(name, batch):
 
 def test_every_name_of_the_contract_is_there():
     known = "dr_grpo gae grpo grpo_turns hrpo rae reinforce reinforce_none reinforce_pp reinforce_pp_baseline reinforce_running remax rloo"
-    assert algorithms.names() == tuple(known.split())
+    assert {*known.split()} <= {*algorithms.names()}
     assert all(algorithms.get(name).name == name for name in algorithms.names())
 
 
