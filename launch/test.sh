@@ -55,7 +55,13 @@ layer format "$bin/ruff" format --check .
 layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make, of Ray's a cluster a process. Those have time limits.
 layer fast "$bin/python" -m pytest -m "not ray and not nightly and not long" -n logical --maxprocesses=4 --dist loadfile
-mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.ray\b' tests --exclude-dir=bench | sort -r) # no other file is imported; those of short tests come last
+slowest=(launch/test_two_nodes launch/test_learning actors/test_learners launch/test_train launch/test_declared_on_ray
+    launch/test_warmup_command learning/test_ranks actors/test_transfer actors/test_lost_blocks plan/test_plan_and_run)
+# No other file is imported. The slowest begin (CONTRIBUTING.md says what they hold), so that no process ends long after the other.
+mapfile -t files < <({
+    printf 'tests/%s.py\n' "${slowest[@]}"
+    grep -rl --include='test_*.py' 'mark\.ray\b' tests --exclude-dir=bench | sort -r
+} | awk '!seen[$0]++')
 layer ray "$bin/python" -m pytest -m "ray and not nightly and not long" -n logical --maxprocesses=2 --dist loadfile --no-loadscope-reorder "${files[@]}" # else the files of one long test come last
 for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest process that died before its summary
     if [[ -d "$logs" && "$logs" -nt "$mark" ]]; then
