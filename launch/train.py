@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
 from ssp.base import devices
-from ssp.base.imports import uncollected
 from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
@@ -70,14 +69,12 @@ def train(cfg: Config, config_name: str) -> int:
     from ssp.telemetry.console import Console
 
     console = Console()
-    with uncollected():
-        checked = _checked(cfg, config_name, console)
-        if checked is None:
-            return 0
-        from actors import deaths, metrics, placement
-        from actors.program import needed_cpus
-
+    checked = _checked(cfg, config_name, console)
+    if checked is None:
+        return 0
     scene, courses = checked
+    from actors import deaths, metrics, placement
+    from actors.program import needed_cpus
 
     folder: RunFolder | None = None
 

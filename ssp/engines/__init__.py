@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ssp.base.errors import InputError
+from ssp.base.imports import uncollected
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
 from ssp.engines.simulated import DecodePace, Script, ScriptedEngine, SimulatedEngine
@@ -15,7 +16,8 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
     same GPUs takes turns with it. InputError for a kind that is not made from a folder, and for
     vLLM where it is not installed."""
     if config.kind == "torch":
-        from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
+        with uncollected():
+            from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
         kind = ContinuousEngine if config.continuous else TorchEngine
         return kind(model_dir, config.dtype, config.prefix_cache, config.device)
