@@ -13,7 +13,6 @@ import ray
 
 from actors import keeper
 from ssp.base import devices
-from ssp.base.imports import uncollected
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines import orders
@@ -75,8 +74,7 @@ class Calm(Alive):
         devices.frugal()
         self._threads = self.share(*args)
         threads.use(self._threads)
-        with uncollected():
-            super().__init__(*args)
+        super().__init__(*args)
 
 
 class Guarded(Calm):

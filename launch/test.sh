@@ -33,7 +33,10 @@ table=""
 mark="$(mktemp)"
 export SSP_TEST_TINY="$mark.tiny" # tiny policies of the tests, made once for all processes
 mkdir "$SSP_TEST_TINY"
-trap 'rm -rf "$mark" "$SSP_TEST_TINY"' EXIT
+# Types are checked beside the fast tests: in one process, which would leave the other processors idle.
+"$bin/mypy" ssp actors launch >"$mark.types" 2>&1 &
+mypy=$!
+trap 'kill "$mypy" 2>/dev/null || true; rm -rf "$mark" "$mark.types" "$SSP_TEST_TINY"' EXIT
 
 # layer NAME COMMAND...: runs it to the end whatever came before, and notes time and result.
 layer() {
@@ -50,12 +53,26 @@ layer() {
     table+="$(printf '%-8s %6d s  %s' "$name" $((SECONDS - started)) "$result")"$'\n'
 }
 
+# types: waits for what was started above, and says what it found.
+types() {
+    local code=0
+    wait "$mypy" || code=$?
+    cat "$mark.types"
+    return "$code"
+}
+
 layer lint "$bin/ruff" check .
 layer format "$bin/ruff" format --check .
-layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make, of Ray's a cluster a process. Those have time limits.
 layer fast "$bin/python" -m pytest -m "not ray and not nightly and not long" -n logical --maxprocesses=4 --dist loadfile
-mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.ray\b' tests --exclude-dir=bench | sort -r) # no other file is imported; those of short tests come last
+layer types types
+slowest=(launch/test_two_nodes launch/test_learning actors/test_learners launch/test_train launch/test_declared_on_ray
+    launch/test_warmup_command learning/test_ranks actors/test_transfer actors/test_lost_blocks plan/test_plan_and_run)
+# No other file is imported. The slowest begin (CONTRIBUTING.md says what they hold), so that no process ends long after the other.
+mapfile -t files < <({
+    printf 'tests/%s.py\n' "${slowest[@]}"
+    grep -rl --include='test_*.py' 'mark\.ray\b' tests --exclude-dir=bench | sort -r
+} | awk '!seen[$0]++')
 layer ray "$bin/python" -m pytest -m "ray and not nightly and not long" -n logical --maxprocesses=2 --dist loadfile --no-loadscope-reorder "${files[@]}" # else the files of one long test come last
 for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest process that died before its summary
     if [[ -d "$logs" && "$logs" -nt "$mark" ]]; then

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
 from ssp.base import devices
 from ssp.base.errors import InputError, refuse
-from ssp.base.imports import uncollected
 from ssp.base.printable import say
 
 if TYPE_CHECKING:  # what --help does without
@@ -105,14 +104,12 @@ def train(cfg: Config, config_name: str) -> int:
     from ssp.telemetry.console import Console
 
     console = Console()
-    with uncollected():
-        checked = _checked(cfg, config_name, console)
-        if checked is None:
-            return 0
-        from actors import deaths, metrics, placement
-        from actors.program import needed_cpus
-
+    checked = _checked(cfg, config_name, console)
+    if checked is None:
+        return 0
     scene, courses = checked
+    from actors import deaths, metrics, placement
+    from actors.program import needed_cpus
 
     folder: RunFolder | None = None
 

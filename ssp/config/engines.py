@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Literal
 
+from ssp.base.imports import uncollected
+
 
 @dataclass(frozen=True)
 class EngineKind:
@@ -37,7 +39,8 @@ class EngineKind:
 
     def make(self, *parts: Any) -> Any:
         """An engine of the kind, of these parts."""
-        maker: Callable[..., Any] = resolve_name(self.made_by)
+        with uncollected():
+            maker: Callable[..., Any] = resolve_name(self.made_by)
         return maker(*parts)
 
 

@@ -196,6 +196,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("settings", nargs="*")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through what ends the processes
     settings = [*SHORT, *given.settings]
     how = (given.config, settings, given.until, given.imports > 0)
     if given.against is None:

@@ -157,9 +157,14 @@ def job(model, out, name, settings, phase, group):
 
 
 def main(model: Path, out: Path, phase: str, layer: str, rank: int) -> None:
-    import torch
+    from ssp.base.imports import uncollected, without
+    from ssp.selfplay.workers.learner import NEEDLESS
 
-    from ssp.learning.backends import ranks
+    with without(*NEEDLESS), uncollected():  # as a learner's actor does
+        import torch
+
+        from ssp.learning import learner  # noqa: F401
+        from ssp.learning.backends import ranks
 
     torch.set_num_threads(1)
     listener, place = None, out / f"{phase}.address"

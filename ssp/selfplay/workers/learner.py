@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
-from ssp.base.imports import without
+from ssp.base.imports import uncollected, without
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
@@ -40,7 +40,7 @@ class Learner(Publisher):
     model `model_dir`. `ranks`: the other ranks that make every call that computes, None for none."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
-        with without(*NEEDLESS):
+        with without(*NEEDLESS), uncollected():
             from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
         from ssp.learning.rehearsal import Rehearsal
