@@ -2,15 +2,18 @@
 
     python tests/bench/agent_law.py --episodes 1000
 
-A plain loop over the `openai` SDK, and one of Pydantic AI with its message history, play so many episodes each of three turns with a
-search after each, against the torch engine with a small random Qwen2 (float32, temperature 1). Of every episode each model
-token's log-prob is computed again in its own row by transformers; the batch's mask is compared with the log's. Prints a line an
-agent: episodes, model tokens, rows, and the largest difference (1e-4 is allowed).
+A plain loop over the `openai` SDK, and agents of Pydantic AI, the OpenAI Agents SDK, smolagents and LangChain (those of them that
+are installed) play so many episodes each of three turns with a search after each, every second turn streamed, against the
+torch engine with a small random Qwen2 (float32, temperature 1). Of every episode each model token's log-prob is computed again
+in its own row by transformers; the batch's mask is compared with the log's. Prints a line an agent: episodes, model tokens,
+rows, and the largest difference (1e-4 is allowed).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import importlib.util
 import sys
 import tempfile
 from dataclasses import replace
@@ -18,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "rollout")]
+# Not this folder: `agents` there is no SDK.
+sys.path[:1] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "rollout")]
 
 import families  # noqa: E402
 import torch  # noqa: E402
@@ -56,10 +60,80 @@ async def pydantic_ai(question: str, client: Any, model: str, tools: Any) -> str
         OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client)), instructions="Be brief."
     )
     history, asked = [], question
-    for _ in range(TURNS):
-        ran = await made.run(asked, message_history=history)
+    for turn in range(TURNS):
+        if streams(tools, turn):
+            async with made.run_stream(asked, message_history=history) as ran:
+                output = await ran.get_output()
+        else:
+            ran = await made.run(asked, message_history=history)
+            output = ran.output
         history, asked = ran.all_messages(), await tools.call("search", {"query": "city"})
-    return str(ran.output) or "none"
+    return str(output) or "none"
+
+
+async def openai_agents(question: str, client: Any, model: str, tools: Any) -> str:
+    """The Agents SDK, over its own list of inputs."""
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+
+    set_tracing_disabled(True)
+    spoken = OpenAIChatCompletionsModel(model=model, openai_client=client)
+    agent = Agent(name="searcher", instructions="Be brief.", model=spoken)
+    inputs: list[Any] = [{"role": "user", "content": question}]
+    for turn in range(TURNS):
+        if streams(tools, turn):
+            ran: Any = Runner.run_streamed(agent, inputs)
+            async for _ in ran.stream_events():
+                pass
+        else:
+            ran = await Runner.run(agent, inputs)
+        found = await tools.call("search", {"query": "city"})
+        inputs = [*ran.to_input_list(), {"role": "user", "content": found}]
+    return str(ran.final_output) or "none"
+
+
+async def smolagents(question: str, client: Any, model: str, tools: Any) -> str:
+    """Two steps of an agent that calls tools, and its answer, in its own threads."""
+    from smolagents import OpenAIModel, ToolCallingAgent, tool
+
+    @tool
+    def search(query: str) -> str:
+        """Searches the document collection.
+
+        Args:
+            query: what to look for
+        """
+        return str(asyncio.run(tools.call("search", {"query": query})))
+
+    key = {"api_base": str(client.base_url), "api_key": client.api_key}
+    spoken = OpenAIModel(model_id=model, tool_choice="auto", client_kwargs={"max_retries": 0}, **key)
+    agent = ToolCallingAgent(
+        tools=[search], model=spoken, max_steps=2, verbosity_level=0, stream_outputs=streams(tools, 0)
+    )
+    return str(await asyncio.to_thread(agent.run, question)) or "none"
+
+
+async def langgraph(question: str, client: Any, model: str, tools: Any) -> str:
+    """LangChain's agent, which is a graph, over the messages of its last state."""
+    from langchain.agents import create_agent
+    from langchain_openai import ChatOpenAI
+
+    key = {"base_url": str(client.base_url), "api_key": client.api_key}
+    messages: list[Any] = [{"role": "user", "content": question}]
+    for turn in range(TURNS):
+        spoken = ChatOpenAI(model=model, max_retries=0, streaming=streams(tools, turn), **key)
+        done = await create_agent(spoken, [], system_prompt="Be brief.").ainvoke({"messages": messages})
+        found = await tools.call("search", {"query": "city"})
+        messages = [*done["messages"], {"role": "user", "content": found}]
+    return str(done["messages"][-1].text) or "none"
+
+
+def streams(tools: Any, turn: int) -> bool:
+    """Every second turn is streamed."""
+    return bool((tools.episode.seed + turn) % 2)
+
+
+PACKAGES = {"openai_loop": "openai", "openai_agents": "agents", "langgraph": "langchain_openai"}
+AGENTS = (openai_loop, pydantic_ai, openai_agents, smolagents, langgraph)
 
 
 def check(model: Any, episodes: list[Any]) -> tuple[int, int, float]:
@@ -88,6 +162,7 @@ def check(model: Any, episodes: list[Any]) -> tuple[int, int, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("only", nargs="*", help="names of agents; all by default")
     parser.add_argument("--episodes", type=int, default=1000)
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -100,9 +175,15 @@ def main() -> None:
         tokenizer.save_pretrained(folder)
         engine = ContinuousEngine(Path(folder))
     renderer = Renderer(protocols.get("chat-tools"), tokenizer)
-    for solve in (openai_loop, pydantic_ai):
+    for solve in AGENTS:
+        if args.only and solve.__name__ not in args.only:
+            continue
+        name = PACKAGES.get(solve.__name__, solve.__name__)
+        if importlib.util.find_spec(name) is None:
+            print(f"{solve.__name__}: {name} is not installed")
+            continue
         agent = agents.find("bench", lambda _, solve=solve: solve, 300.0)
-        settings = Settings(limits(searches=9, turn_tokens=16, total_tokens=2000), 1.0, 3, agent=agent)
+        settings = Settings(limits(searches=9, turn_tokens=16, total_tokens=3900), 1.0, 3, agent=agent)
         done = tokens = rows = voids = 0
         largest = 0.0
         while done < args.episodes:

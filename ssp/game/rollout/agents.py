@@ -54,9 +54,14 @@ OTHERS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).pare
 MISTAKES = {
     "agents.exceptions.MaxTurnsExceeded",
     "agents.exceptions.ModelBehaviorError",
+    "langchain.agents.structured_output.StructuredOutputError",
+    "langchain_core.exceptions.OutputParserException",
     "langgraph.errors.GraphRecursionError",
     "pydantic_ai.exceptions.UnexpectedModelBehavior",
     "pydantic_ai.exceptions.UsageLimitExceeded",
+    "smolagents.utils.AgentMaxStepsError",
+    "smolagents.utils.AgentParsingError",
+    "smolagents.utils.AgentToolCallError",
 }
 """Exceptions of frameworks for what the model did wrong: it called what is not there, or came to no
 end."""
