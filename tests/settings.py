@@ -16,7 +16,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from ssp.config.fields import INF, choices, ends, hints, is_text, plain, takes_own
+from ssp.config.fields import INF, choices, ends, hints, is_block, is_text, plain, schema_of, takes_own
 from ssp.config.role import RoleConfig
 from ssp.config.schema import PLAYERS, PRESETS, Config
 from ssp.game.referee.rules import RULES
@@ -34,6 +34,7 @@ TYPES = {
     str: "text",
     list[str]: "list of texts",
     dict[str, Any]: "options",
+    dict[str, str]: "options",
 }
 """What is said of a type: a number has its bounds beside it, and a text that is one of a few names has these in its place."""
 
@@ -144,8 +145,8 @@ def blocks(schema: type = Config, path: str = "") -> Iterator[Block]:
     yield Block(path, schema)
     for name, inside in hints(schema).items():
         below = f"{path}.{name}".lstrip(".")
-        if get_origin(inside) is list and is_dataclass(get_args(inside)[0]):
-            yield from blocks(get_args(inside)[0], f"{below}[]")
+        if get_origin(inside) is list and is_block(get_args(inside)[0]):
+            yield from blocks(schema_of(get_args(inside)[0]), f"{below}[]")
         elif is_dataclass(inside) and inside is not RoleConfig:
             yield from blocks(inside, below)
     if schema is Config:
@@ -223,8 +224,8 @@ def rows_of(block: Block) -> list[tuple[str, ...]]:
 def taken(key: str, type_: Any) -> str:
     """What a key takes: names or bounds where there are some, and its type where these do not say it."""
     inside = plain(type_)
-    if get_origin(inside) is list and is_dataclass(get_args(inside)[0]):
-        return "list of blocks"
+    if get_origin(inside) is list and is_block(get_args(inside)[0]):
+        return "list of blocks" if is_dataclass(get_args(inside)[0]) else "list of texts and blocks"
     word = "text" if is_text(type_) else TYPES[inside]
     within = allowed(key, type_)
     if word in ("", "text") and within:

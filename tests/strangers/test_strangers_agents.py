@@ -29,13 +29,14 @@ from ssp.game import protocols, rewards
 from ssp.game.protocols.calls import Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rewards.score import score
-from ssp.game.rollout import Settings, agents, rollout, servers
+from ssp.game.rollout import Settings, agents, rollout
 from ssp.game.rollout.tools import ToolRequest, Tools, function
 from ssp.learning import coldstart
 from ssp.record.episodes import read, write
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.settings import load
+from ssp.selfplay.workers import build
 
 INPUTS = Path(__file__).parent / "inputs" / "agents"
 QWEN = families.qwen()
@@ -209,7 +210,7 @@ def test_what_a_request_says_of_calls_is_done(more: dict[str, Any], calls: int) 
 
 def test_results_of_a_server_are_shown_whatever_they_are_made_of() -> None:
     pytest.importorskip("mcp")
-    tools = Tools(servers.connect(f"stdio:{sys.executable} {INPUTS / 'server.py'}"))
+    tools = build.called(("search", f"mcp:stdio:{sys.executable} {INPUTS / 'server.py'}"))
     shown = {}
     for name, arguments in [*((offer.name, "{}") for offer in tools.offers if offer.name != "remember"), *REMEMBERED]:
         (found,) = tools.run([ToolRequest(Call(name, arguments), "place", {}, {})])
@@ -220,7 +221,7 @@ def test_results_of_a_server_are_shown_whatever_they_are_made_of() -> None:
     assert "image/png" in shown["picture"] and "AAAA" not in shown["picture"]
     assert "application/zip" in shown["archive"] and "AAAA" not in shown["archive"]
     assert json.loads(shown["data"]) == {"capital": "Paris", "found": 1}
-    assert shown["remember"] == "one, two", "one server answers all episodes of a process"
+    assert shown["remember"] == "one, two", "one server answers an episode"
 
 
 REMEMBERED = [("remember", '{"text": "one"}'), ("remember", '{"text": "two"}')]

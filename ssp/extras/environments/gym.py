@@ -3,6 +3,7 @@ and the policy names an action a turn."""
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,42 +49,19 @@ def player(
     if "ansi" in env.metadata.get("render_modes", ()):
         options = {"render_mode": "ansi", **options}
     space = env.action_space
+    env.close()
     rule = "an environment's actions are a list, each with a name"
     fits = isinstance(space, gymnasium.spaces.Discrete)
     fits = fits and len(actions) in (0, int(space.n))
     hold(fits, rule, f"{name}: {space} with {len(actions)} names", "give as many `actions`")
     first = int(space.start)
-    names = list(actions) or [str(number) for number in range(first, first + int(space.n))]
-    env.close()
-    told = f"{rules}\n\nReply with one of these actions: {', '.join(names)}.".strip()
-    spelt = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    named = re.compile(rf"(?<!\w)({spelt})(?!\w)", re.IGNORECASE)
+    names = actions or [str(number) for number in range(first, first + int(space.n))]
     numbers = {action.lower(): first + number for number, action in enumerate(names)}
+    told = f"{rules}\n\nReply with one of these actions: {', '.join(names)}.".strip()
+    world = _World(lambda: gymnasium.make(name, **options), numbers, told, show, steps)
 
     async def solve(question: str, client: Any, model: str, tools: Any) -> Any:
-        start = _START.search(question.rstrip("?"))
-        env = gymnasium.make(name, **options)
-        try:
-            state, _ = env.reset(seed=int(start[1]) if start else None)
-            messages = [{"role": "system", "content": told}]
-            messages.append({"role": "user", "content": show(env, state)})
-            rewards = []
-            for _ in range(steps):
-                reply = await client.chat.completions.create(model=model, messages=messages)
-                text = reply.choices[0].message.content or ""
-                messages.append({"role": "assistant", "content": text})
-                asked = named.findall(text.rpartition("</think>")[2])
-                if not asked:
-                    rewards.append(0.0)
-                    messages.append({"role": "user", "content": f"No action. {told}"})
-                    continue
-                state, reward, over, cut, _ = env.step(numbers[asked[-1].lower()])
-                rewards.append(float(reward))
-                if over or cut:
-                    break
-                messages.append({"role": "user", "content": show(env, state)})
-        finally:
-            env.close()
+        rewards = await world.play(question, client, model)
         score = sum(rewards)
         return ended(score, solved), rewards if turns else score
 
@@ -92,3 +70,47 @@ def player(
 
     solve.write = write  # type: ignore[attr-defined]
     return solve
+
+
+@dataclass(frozen=True)
+class _World:
+    """An environment as a conversation. `numbers`: action → its number. `told`: how it begins."""
+
+    make: Callable[[], Any]
+    numbers: dict[str, int]
+    told: str
+    show: Callable[[Any, Any], str]
+    steps: int
+
+    async def play(self, question: str, client: Any, model: str) -> list[float]:
+        """The reward of each turn of an episode from the start that the question names."""
+        start = _START.search(question.rstrip("?"))
+        env = self.make()
+        try:
+            state, _ = env.reset(seed=int(start[1]) if start else None)
+            messages = [{"role": "system", "content": self.told}]
+            messages.append({"role": "user", "content": self.show(env, state)})
+            rewards: list[float] = []
+            for _ in range(self.steps):
+                reply = await client.chat.completions.create(model=model, messages=messages)
+                text = reply.choices[0].message.content or ""
+                messages.append({"role": "assistant", "content": text})
+                action = self._named(text)
+                if action is None:
+                    rewards.append(0.0)
+                    messages.append({"role": "user", "content": f"No action. {self.told}"})
+                    continue
+                state, reward, over, cut, _ = env.step(action)
+                rewards.append(float(reward))
+                if over or cut:
+                    break
+                messages.append({"role": "user", "content": self.show(env, state)})
+        finally:
+            env.close()
+        return rewards
+
+    def _named(self, text: str) -> int | None:
+        """The action that is named last, behind the thoughts; None for none."""
+        words = "|".join(map(re.escape, sorted(self.numbers, key=len, reverse=True)))
+        named = re.findall(rf"(?<!\w)({words})(?!\w)", text.rpartition("</think>")[2].lower())
+        return self.numbers[named[-1]] if named else None
