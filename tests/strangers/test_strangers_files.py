@@ -103,7 +103,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", forms.QUESTIONS, ids=lambda form: form.name)
-def test_every_form_of_questions_is_read(tmp_path: Path, form: forms.Form) -> None:
+def test_every_form_of_questions_is_read(tmp_path: Path, form: forms.RowForm) -> None:
     (tmp_path / "q.jsonl").write_text(json.dumps(QUESTIONS[form.name]) + "\n", encoding="utf-8")
     (question,) = read_questions(tmp_path / "q.jsonl")
     assert (question.question, question.answers) == ("who?", ("x", "y"))
