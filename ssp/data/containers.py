@@ -86,7 +86,10 @@ def files(path: Path) -> list[Path]:
         inside = _data_files(path) or _data_files(path / "data")
         kinds = {re.sub(r"\d+", "#", file.name) for file in inside}
         if len(kinds) != 1 or "#" not in kinds.pop():
-            raise _folder(path)
+            shown = ", ".join(str(file.relative_to(path)) for file in inside[:5])
+            rule = "a data file is readable, not a folder of different files"
+            step = f"name a file in it, or a pattern of its files: '{path}/train-*.parquet'"
+            raise InputError(rule, f"{path}, which holds {shown or 'no data files'}", step)
     else:
         return [path]
     first = _SHARD.search(inside[0].name)
@@ -106,14 +109,6 @@ def is_lines(path: Path) -> bool:
 def _data_files(folder: Path) -> list[Path]:
     inside = folder.iterdir() if folder.is_dir() else ()
     return sorted(file for file in inside if DATA_FILES.search(file.name))
-
-
-def _folder(path: Path) -> InputError:
-    inside = _data_files(path) or _data_files(path / "data")
-    shown = ", ".join(str(file.relative_to(path)) for file in inside[:5]) or "no data files"
-    rule = "a data file is readable, not a folder of different files"
-    step = f"name a file in it, or a pattern of its files: '{path}/train-*.parquet'"
-    return InputError(rule, f"{path}, which holds {shown}", step)
 
 
 def _shape(path: Path) -> str:

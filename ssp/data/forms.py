@@ -7,13 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from ssp.data.rows import Row, show
 
 
 @dataclass(frozen=True)
-class Form:
+class RowForm:
     """One form. `known`: the paths that its rows have. `takes`: our column → the path whose value it
     gets, or several joined by " + ". `leaves`: columns that say something else and are left out.
     `only`: further columns that it may have; any others make it another form. `said`: makes our
@@ -51,18 +52,18 @@ class Form:
 PATTERNS = "regular expressions"
 
 QUESTIONS = (
-    Form(
+    RowForm(
         "PopQA",
         ("subj", "obj", "question", "possible_answers"),
         {"answers": "possible_answers"},
         leaves=("o_aliases", "s_aliases"),
     ),
-    Form(
+    RowForm(
         "TriviaQA",
         ("question", "answer.value", "answer.aliases"),
         {"id": "question_id", "answers": "answer.value + answer.aliases"},
     ),
-    Form(
+    RowForm(
         "TriviaQA's own JSON",
         ("Question", "Answer.Value"),
         {
@@ -71,18 +72,20 @@ QUESTIONS = (
             "answers": "Answer.Value + Answer.Aliases + Answer.HumanAnswers",
         },
     ),
-    Form("SQuAD", ("question", "answers.text"), {"answers": "answers.text"}),
-    Form("SQuAD's own JSON", ("question", "answers.*.text"), {"answers": "answers.*.text"}),
-    Form("KILT", ("input", "output.*.answer"), {"question": "input", "answers": "output.*.answer"}),
-    Form("GAIA", ("Question", "Final answer"), {"id": "task_id", "answer": "Final answer"}),
-    Form("FRAMES, Bamboogle", ("Answer",), {"answer": "Answer"}),
-    Form(
+    RowForm("SQuAD", ("question", "answers.text"), {"answers": "answers.text"}),
+    RowForm("SQuAD's own JSON", ("question", "answers.*.text"), {"answers": "answers.*.text"}),
+    RowForm(
+        "KILT", ("input", "output.*.answer"), {"question": "input", "answers": "output.*.answer"}
+    ),
+    RowForm("GAIA", ("Question", "Final answer"), {"id": "task_id", "answer": "Final answer"}),
+    RowForm("FRAMES, Bamboogle", ("Answer",), {"answer": "Answer"}),
+    RowForm(
         "SimpleQA",
         ("metadata", "problem", "answer"),
         {"question": "problem"},
         leaves=("metadata",),
     ),
-    Form(PATTERNS, ("answer_patterns",), {"answers": "answer_patterns"}),
+    RowForm(PATTERNS, ("answer_patterns",), {"answers": "answer_patterns"}),
 )
 """Forms of questions; the first that fits is the row's. Others are read by the names of our columns."""
 
@@ -90,15 +93,15 @@ ASKED = ("problem", "query", "input", "Question", "Prompt", "instruction")
 """Names of a question's column, where it is not `question`: a row has one of them."""
 
 CORPORA = (
-    Form(
+    RowForm(
         "KILT",
         ("wikipedia_id", "wikipedia_title", "text"),
         {"id": "wikipedia_id", "title": "wikipedia_title"},
     ),
-    Form("MS MARCO", ("pid", "passage"), {"id": "pid", "contents": "passage"}),
-    Form("MS MARCO documents", ("docid", "title", "body"), {"text": "body"}),
-    Form("LangChain", ("id", "page_content"), {"contents": "page_content"}),
-    Form(
+    RowForm("MS MARCO", ("pid", "passage"), {"id": "pid", "contents": "passage"}),
+    RowForm("MS MARCO documents", ("docid", "title", "body"), {"text": "body"}),
+    RowForm("LangChain", ("id", "page_content"), {"contents": "page_content"}),
+    RowForm(
         "BrowseComp-Plus; text without a title",
         ("text",),
         {"contents": "text"},
@@ -124,29 +127,29 @@ def _exact(fields: Mapping[str, Any]) -> str | None:
 
 
 PREDICTIONS = (
-    Form("FlashRAG", ("output.pred",), {"prediction": "output.pred"}, blank=True),
-    Form(
+    RowForm("FlashRAG", ("output.pred",), {"prediction": "output.pred"}, blank=True),
+    RowForm(
         "FlashRAG, output.prediction",
         ("output.prediction",),
         {"prediction": "output.prediction"},
         blank=True,
     ),
-    Form("MuSiQue", ("predicted_answer",), {"prediction": "predicted_answer"}, blank=True),
-    Form(
+    RowForm("MuSiQue", ("predicted_answer",), {"prediction": "predicted_answer"}, blank=True),
+    RowForm(
         "R1-Searcher",
         ("answer", "pred_ans"),
         {"golden_answers": "answer", "prediction": "pred_ans"},
     ),
-    Form("HotpotQA", ("answer", "sp"), {"prediction": "answer"}),
-    Form("BrowseComp-Plus", ("query_id", "status", "result"), {"id": "query_id"}, said=_exact),
-    Form(
+    RowForm("HotpotQA", ("answer", "sp"), {"prediction": "answer"}),
+    RowForm("BrowseComp-Plus", ("query_id", "status", "result"), {"id": "query_id"}, said=_exact),
+    RowForm(
         "verl, golds as Search-R1's",
         ("input", "output", "step", "gts.target"),
         {"golden_answers": "gts.target"},
         said=_tagged,
     ),
-    Form("verl", ("input", "output", "step", "gts"), {"golden_answers": "gts"}, said=_tagged),
-    Form("pred", ("pred",), {"prediction": "pred"}, blank=True),
+    RowForm("verl", ("input", "output", "step", "gts"), {"golden_answers": "gts"}, said=_tagged),
+    RowForm("pred", ("pred",), {"prediction": "pred"}, blank=True),
 )
 """Forms of predictions, beside {id, prediction} and {golden_answers, prediction}."""
 
@@ -164,7 +167,7 @@ def table() -> list[tuple[str, str, str]]:
     return told
 
 
-def recast(row: Row, forms: Sequence[Form]) -> Row:
+def recast(row: Row, forms: Sequence[RowForm]) -> Row:
     """The row in our names: that of the first form that fits, else as it is."""
     form = next((form for form in forms if form.fits(row.fields)), None)
     if form is None:
@@ -176,9 +179,11 @@ def recast(row: Row, forms: Sequence[Form]) -> Row:
         for path in theirs.split(" + "):
             several += form.values(row.fields, path)
             used.add(path.partition(".")[0])
-        if several:
-            joined = "*" in theirs or "+" in theirs
-            taken[ours] = _flat(several) if joined else several[0]
+        if "*" in theirs or "+" in theirs:
+            lists = [value if isinstance(value, list) else [value] for value in several]
+            taken[ours] = list(dict.fromkeys(chain(*lists)))
+        elif several:
+            taken[ours] = several[0]
     if form.said is not None:
         taken["prediction"] = form.said(row.fields)
     kept = {name: value for name, value in row.fields.items() if name not in used}
@@ -215,12 +220,3 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
             row.fail(theirs, rule, row.lacks(), "name one of these")
         fields[ours] = fields.pop(theirs)
     return replace(row, fields=fields)
-
-
-def _flat(several: Sequence[Any]) -> list[Any]:
-    """The items of `several` lists and values, each once."""
-    items: list[Any] = []
-    for value in several:
-        listed = value if isinstance(value, list) else [value]
-        items += [item for item in listed if item not in items]
-    return items

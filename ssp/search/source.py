@@ -39,22 +39,17 @@ class Wire:
 
 
 def _of_search(reply: Any, queries: int) -> Any:
-    """FlashRAG's answer to one query: its documents, or these and their scores."""
-    scored = isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], list)
-    return _of_batch([[reply[0]], [reply[1]]] if scored else [reply], queries)
+    """FlashRAG's answer to one query: its documents and their scores; ReCall's: documents alone."""
+    if any(isinstance(part, dict) for part in _listed(reply)):
+        return {"result": [[{"document": document} for document in reply]]}
+    return _of_batch([[part] for part in reply or [[], []]], queries)
 
 
 def _of_batch(reply: Any, queries: int) -> Any:
-    """FlashRAG's answer: a list of documents a query, or these and such lists of their scores."""
-    scored = isinstance(reply, list) and len(reply) == 2 and len(reply[0]) == queries
-    scored = scored and all(isinstance(documents, list) for documents in reply[0])
+    """FlashRAG's answer: a list of documents a query, and such lists of their scores."""
     result = []
-    if not scored:
-        for one in _listed(reply):
-            result.append([{"document": document} for document in _listed(one)])
-        return {"result": result}
-    for documents, scores in zip(*reply, strict=True):
-        pairs = zip(documents, scores, strict=True)
+    for documents, scores in zip(*_listed(reply), strict=True):
+        pairs = zip(_listed(documents), _listed(scores), strict=True)
         result.append([{"document": document, "score": score} for document, score in pairs])
     return {"result": result}
 

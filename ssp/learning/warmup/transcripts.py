@@ -4,7 +4,8 @@ turns do not all search, and then answer, is refused by its line."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,15 @@ from ssp.base.errors import hold
 from ssp.data.containers import rows
 from ssp.data.readers import MARKER, asked
 from ssp.data.rows import Row, show
-from ssp.game import protocols
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import written
 
-SPOKEN = ("search-r1", "recall", "research")
-"""Protocols whose tags are read where those of the wanted one are not there."""
 WHO = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
 """ShareGPT's names of the speakers → OpenAI's."""
 FORMS = {
     "messages": "OpenAI messages: a `tool_calls` with a `query` is a search, the last text the answer",
-    "conversations": "ShareGPT: the same, searches and answers in tags",
-    "response": "Search-R1: question and response, with what was found in <information>",
+    "conversations": "ShareGPT: the same, or in the tags of the protocol",
+    "response": "Search-R1: question and response, in the tags of the protocol",
 }
 """Column by which a transcript is known → what it is."""
 _WRAPPED = re.compile(r"<(\w+)>(.*)</\1>", re.DOTALL)
@@ -67,20 +65,21 @@ def _trace(row: Row, protocol: Protocol) -> dict[str, Any]:
             _hold(row, form, fits, "a result follows its search", part)
             results.append(_documents(part))
             continue
-        _hold(row, form, open_searches == 0, "each search has its result", turns[-1:])
+        rule = "each search has its result, and nothing follows the answer"
+        _hold(row, form, open_searches == 0, rule, turns[-1:])
         turn, queries = _turn(part, protocol)
         _hold(row, form, turn, f"a turn searches or answers, as {protocol.id} can write", part.text)
         turns.append(turn)
-        open_searches = len(queries)
+        open_searches = len(queries) or -1
     answered = bool(turns) and bool(protocol.final(SOLVER, turns[-1]))
     _hold(row, form, answered, "the last turn answers", turns[-1:])
     fields = {"question": asked(question) or question.rpartition(MARKER)[2].strip()}
     return {"role": SOLVER, "fields": fields, "turns": turns, "results": results}
 
 
-def _hold(row: Row, form: str, fits: object, rule: str, found: object) -> None:
+def _hold(row: Row, form: str, fits: object, rule: str, shown: object) -> None:
     if not fits:
-        row.fail(form, rule, show(found), "mend the row, or take it out")
+        row.fail(form, rule, show(shown), "mend the row, or take it out")
 
 
 def _messages(row: Row, form: str) -> tuple[str, list[_Said | str]]:
@@ -101,7 +100,8 @@ def _messages(row: Row, form: str) -> tuple[str, list[_Said | str]]:
             question = content.strip()
         elif role == "assistant":
             thought = str(entry.get("reasoning_content") or "")
-            queries = tuple(_queries(row, form, entry.get("tool_calls") or ()))
+            queries = tuple(_query(call) for call in entry.get("tool_calls") or ())
+            _hold(row, form, all(queries), "a tool is called with a query", entry)
             final = "" if queries else content.strip()
             parts.append(_Said(content, thought or (content if queries else ""), queries, final))
         elif role == "tool":
@@ -112,13 +112,12 @@ def _messages(row: Row, form: str) -> tuple[str, list[_Said | str]]:
     return question, parts
 
 
-def _queries(row: Row, form: str, tool_calls: Sequence[Any]) -> Iterator[str]:
-    for call in tool_calls:
-        try:
-            given = call["function"]["arguments"]
-            yield str((json.loads(given) if isinstance(given, str) else given)["query"])
-        except (ValueError, KeyError, TypeError):
-            _hold(row, form, False, "a tool is called with a query", call)
+def _query(call: Any) -> str:
+    """The query of a call; "" where it has none."""
+    with suppress(ValueError, KeyError, TypeError):
+        given = call["function"]["arguments"]
+        return str((json.loads(given) if isinstance(given, str) else given)["query"])
+    return ""
 
 
 def _response(row: Row) -> tuple[str, list[_Said | str]]:
@@ -135,33 +134,18 @@ def _turn(said: _Said, protocol: Protocol) -> tuple[str, tuple[str, ...]]:
     given = protocol.action(SOLVER, said.text)
     if given.calls or given.final:
         return said.text, given.queries
-    thought, queries, final = said.thought, said.queries, said.final
-    for name in SPOKEN if not queries else ():
-        other = protocols.get(name)
-        action = other.action(SOLVER, said.text)
-        if action.calls or action.final:
-            queries, final = action.queries, action.final or ""
-            tagged = [
-                part
-                for part in other.parse(said.text)
-                if part.kind in ("search", "tool_call", "answer")
-            ]
-            thought = said.text[: tagged[0].begin]
-            break
-    if thought and not thought.lstrip().startswith("<think>"):
-        thought = f"<think>{thought.strip()}</think>"
     role, search = protocol.role(SOLVER), protocol.search
-    if queries:
-        body = "".join(
-            f"<{search.tag}> {written(query, search.form)} </{search.tag}>" for query in queries
-        )
-    else:
-        inner = f"\\boxed{{{final}}}" if role.boxed else final
-        body = f"<{role.final}> {inner} </{role.final}>"
-    turn = f"{thought.strip()} {body}".strip()
+    inner = f"\\boxed{{{said.final}}}" if role.boxed else said.final
+    body = f"<{role.final}> {inner} </{role.final}>"
+    if said.queries:
+        texts = [written(query, search.form) for query in said.queries]
+        body = "".join(f"<{search.tag}> {text} </{search.tag}>" for text in texts)
+    thought = f"<think>{said.thought.strip()}</think> " if said.thought.strip() else ""
+    turn = thought + body
     action = protocol.action(SOLVER, turn)
-    right = action.queries == queries if queries else action.final == final
-    return (turn if right else ""), queries
+    right = (said.queries or said.final) and action.queries == said.queries
+    right = right and (action.final or "") == said.final
+    return (turn if right else ""), said.queries
 
 
 def _documents(shown: str) -> list[dict[str, str]]:
