@@ -251,28 +251,28 @@ class SourceConfig:
 class RoleConfig:
     """`model`: coldstart (the embedded policy), a folder, or a downloaded model's name. `policy`:
     shared: both roles play and train one set of weights. frozen: it does not learn. `template`:
-    layout of prompts; tokenizer: the model's own chat template, "": the protocol's. `algorithm`:
-    docs/algorithms.md. `loss`: docs/algorithms.md. A staleness bound above 0 needs one that uses
-    the behaviour log-probs: not pg (law 5). `reward`: a name of docs/rewards.md, or your own code.
-    `reward_options`: a proposer's may hold `guide`, who scores a valid question from 0 to 1, by
-    which the reward is multiplied: judge (`judge.*`), verifier (how sure it is), FILE.py:NAME. Who
-    answers may hold `search_cost`, of each search of a right attempt. `invalid_reward`: of an
-    invalid question, or an attempt without an answer. `batch`: questions a round. `min_groups`:
-    groups with two different rewards that an update needs; for them a round plays up to 20 batches,
-    then the run ends. `warmup_steps`: up to this step only this role learns. `freeze_after`: after
-    this step it learns no more (0 = never). `clip_low`: the ratio stays above 1 less this.
-    `clip_high`: the ratio stays below 1 plus this. `clip_dual`: the ratio's bound for negative
-    advantages (0 = none). `aggregate`: a token's weight in the loss; fixed-length: by
-    `limits.total_tokens`. `entropy_coef`: weight of the entropy bonus. `llds_coef`: weight of LLDS,
-    which holds the likelihood of what was not worse than the rest. `lam`: of gae. `tools`: what it
-    may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
-    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share.
-    `agent`: the solver's: code that plays in the loop's place (FILE.py:NAME, or
-    command:PROGRAM)."""
+    layout of prompts; tokenizer: the model's own chat template; thinking, direct: the same, asked
+    to think or not (enable_thinking); "": the protocol's. `algorithm`: docs/algorithms.md. `loss`:
+    docs/algorithms.md. A staleness bound above 0 needs one that uses the behaviour log-probs: not
+    pg (law 5). `reward`: a name of docs/rewards.md, or your own code. `reward_options`: a
+    proposer's may hold `guide`, who scores a valid question from 0 to 1, by which the reward is
+    multiplied: judge (`judge.*`), verifier (how sure it is), FILE.py:NAME. Who answers may hold
+    `search_cost`, of each search of a right attempt. `invalid_reward`: of an invalid question, or
+    an attempt without an answer. `batch`: questions a round. `min_groups`: groups with two
+    different rewards that an update needs; for them a round plays up to 20 batches, then the run
+    ends. `warmup_steps`: up to this step only this role learns. `freeze_after`: after this step it
+    learns no more (0 = never). `clip_low`: the ratio stays above 1 less this. `clip_high`: the
+    ratio stays below 1 plus this. `clip_dual`: the ratio's bound for negative advantages (0 =
+    none). `aggregate`: a token's weight in the loss; fixed-length: by `limits.total_tokens`.
+    `entropy_coef`: weight of the entropy bonus. `llds_coef`: weight of LLDS, which holds the
+    likelihood of what was not worse than the rest. `lam`: of gae. `tools`: what it may call
+    (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP server
+    (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share. `agent`:
+    the solver's: code that plays in the loop's place (FILE.py:NAME, or command:PROGRAM)."""
 
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"
-    template: Literal["", "plain", "chatml", "llama3", "tokenizer"] = ""
+    template: Literal["", "plain", "chatml", "llama3", "tokenizer", "thinking", "direct"] = ""
     algorithm: (
         Literal[
             "grpo",
