@@ -38,7 +38,8 @@ TRIMMING = QWEN_TOOLS.replace("TEXT", "(message.content | trim)").replace(
     "' + message.content + '", "' + (message.content | trim) + '"
 )
 FORGETFUL = QWEN_TOOLS.replace(
-    "TEXT", "(message.content if loop.last else message.content.split('</think>')[-1].lstrip('\\n'))"
+    "TEXT",
+    "(message.content if loop.last or message.role == 'user' else message.content.split('</think>')[-1].lstrip('\\n'))",
 )
 """As reasoning models' templates do: the thoughts of earlier turns are left out."""
 NEVER_THINKS = QWEN_TOOLS.replace("TEXT", "message.content.split('</think>')[-1].lstrip('\\n')")
@@ -115,4 +116,121 @@ def llama(template: str | None = LLAMA) -> PreTrainedTokenizerFast:
     )
     made.chat_template = template
     made.name_or_path = "small-llama"
+    return made
+
+
+_QWEN3 = """\
+{%- if tools %}{{ '<|im_start|>system\\n# Tools' }}
+{%- for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}
+{%- set ns = namespace(asked=0) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set ns.asked = loop.index0 %}{% endif %}{% endfor %}
+{%- for m in messages %}
+{%- if m.role == 'tool' %}
+{{- '<|im_start|>user\\n<tool_response>\\n' + m.content + '\\n</tool_response><|im_end|>\\n' }}
+{%- elif m.role != 'assistant' %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
+{%- else %}
+{%- set thought = (m.content.split('</think>')[0].split('<think>')[-1] | trim) if '</think>' in m.content else '' %}
+{%- set said = m.content.split('</think>')[-1].lstrip('\\n') %}
+{{- '<|im_start|>assistant\\n' }}
+{%- if KEEPS %}{{ '<think>\\n' + thought + '\\n</think>\\n\\n' }}{% endif %}
+{{- said + '<|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}OPENS{% endif %}"""
+_EMPTY = "{{ '<think>\\n\\n</think>\\n\\n' }}"
+_OPENED = "{{ '<think>\\n' }}"
+_LATER = "loop.index0 > ns.asked and (loop.last or thought)"
+QWEN3 = _QWEN3.replace("KEEPS", _LATER).replace(
+    "OPENS", "{% if enable_thinking is defined and not enable_thinking %}" + _EMPTY + "{% endif %}"
+)
+"""Thoughts since the last question are kept, an empty one only in the last turn; without thoughts a turn is opened behind an
+empty one."""
+QWEN3P5 = _QWEN3.replace("KEEPS", _LATER).replace(
+    "OPENS",
+    "{% if enable_thinking is defined and not enable_thinking %}" + _EMPTY + "{% else %}" + _OPENED + "{% endif %}",
+)
+"""The same; a prompt opens the thought."""
+FORGETS_OPENED = _QWEN3.replace("KEEPS", "loop.last").replace("OPENS", _OPENED)
+"""R1's way: a prompt opens the thought, and no earlier one is shown."""
+FORGETS_ALL_BUT_TWO = _QWEN3.replace("KEEPS", "loop.revindex < 4").replace("OPENS", "")
+
+DEEPSEEK = """\
+{{- bos_token }}{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
+{%- set ns = namespace(asked=false) %}
+{%- for m in messages %}
+{%- if m.role == 'system' %}{{ m.content }}
+{%- elif m.role == 'user' %}{{ '<｜User｜>' + m.content }}{% set ns.asked = true %}
+{%- elif m.role == 'tool' %}{{ '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}{% set ns.asked = false %}
+{%- else %}
+{%- if ns.asked %}{{ '<｜Assistant｜>' }}CLOSED{% endif %}
+{{- SAID + '<｜end▁of▁sentence｜>' }}{% set ns.asked = false %}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt and ns.asked %}{{ '<｜Assistant｜>' }}OPENS{% endif %}"""
+"""After a tool's reply no turn is opened."""
+
+GLM = """\
+[gMASK]<sop>{% if tools %}{{ '<|system|>\\n# Tools' }}
+{%- for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}{% endif %}
+{%- for m in messages %}
+{%- if m.role == 'tool' %}{{ '<|observation|>\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}
+{%- elif m.role != 'assistant' %}{{ '<|' + m.role + '|>\\n' + m.content }}
+{%- else %}
+{{- '<|assistant|>' }}THOUGHT
+{{- '\\n' + (SAID | trim) }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|>' }}OPENS{% endif %}"""
+"""The next message ends a turn; a thought is shown without the blanks around it."""
+_GLM_THOUGHT = """\
+{%- set thought = m.content.split('</think>')[0].split('<think>')[-1] if '</think>' in m.content else '' %}
+{{- '\\n<think>' + (thought | trim) + '</think>' }}"""
+
+
+def qwen3(template: str = QWEN3) -> PreTrainedTokenizerFast:
+    """As `qwen`, of models that think."""
+    return qwen(template)
+
+
+def qwen3p5() -> PreTrainedTokenizerFast:
+    return qwen(QWEN3P5)
+
+
+def deepseek(thinks: bool = False) -> PreTrainedTokenizerFast:
+    """DeepSeek V3's tokens; `thinks`: V3.1's switch."""
+    marks = "User Assistant tool▁calls▁begin tool▁call▁begin tool▁sep tool▁call▁end tool▁calls▁end".split()
+    marks += ["tool▁output▁begin", "tool▁output▁end", "begin▁of▁sentence", "end▁of▁sentence"]
+    core = byte_level([f"<｜{mark}｜>" for mark in marks])
+    core.add_tokens(["<think>", "</think>"])
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<｜begin▁of▁sentence｜>",
+        eos_token="<｜end▁of▁sentence｜>",
+        pad_token="<｜User｜>",
+    )
+    opens = "{% if thinking %}{{ '<think>' }}{% else %}{{ '</think>' }}{% endif %}" if thinks else ""
+    made.chat_template = DEEPSEEK.replace("CLOSED", "{{ '</think>' }}" if thinks else "").replace("OPENS", opens)
+    made.chat_template = made.chat_template.replace(
+        "SAID", "m.content.split('</think>')[-1]" if thinks else "m.content"
+    )
+    made.name_or_path = "small-deepseek"
+    return made
+
+
+def glm(thinks: bool = True) -> PreTrainedTokenizerFast:
+    """GLM 4's tokens; `thinks`: GLM 4.5's and 4.6's switch."""
+    core = byte_level(
+        ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
+    )
+    core.add_tokens(["<think>", "</think>", "<tool_call>", "</tool_call>"])
+    made = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+    opens = "{% if enable_thinking is defined and not enable_thinking %}{{ '\\n<think></think>' }}{% endif %}"
+    made.chat_template = GLM.replace("THOUGHT", _GLM_THOUGHT if thinks else "").replace(
+        "OPENS", opens if thinks else ""
+    )
+    made.chat_template = made.chat_template.replace(
+        "SAID", "m.content.split('</think>')[-1]" if thinks else "m.content"
+    )
+    made.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|observation|>"]})
+    made.name_or_path = "small-glm"
     return made

@@ -116,11 +116,15 @@ class TokenLog:
         others = set(self.kinds[start:end]) - {Kind.OBSERVATION}
         if others or not start < end:
             raise InvariantError(f"only observations leave the context, not [{start}, {end})")
+        self.forget(start, end)
+
+    def forget(self, start: int, end: int) -> None:
+        """As `drop`, of any tokens: a chat template no longer shows them."""
         self.drops.append((len(self), start, end))
 
     def restart(self) -> None:
         """Leave all that there is out of the context of everything that is appended from now on."""
-        self.drops.append((len(self), 0, len(self)))
+        self.forget(0, len(self))
 
     def context(self) -> list[int]:
         """Ids that the next token is sampled after."""

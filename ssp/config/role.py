@@ -254,8 +254,9 @@ class SourceConfig:
 class RoleConfig:
     """`model`: coldstart (the embedded policy), a folder, or a downloaded model's name. `policy`:
     shared: both roles play and train one set of weights. frozen: it does not learn. `template`:
-    layout of prompts; tokenizer: the model's own chat template, "": the protocol's. `algorithm`:
-    docs/algorithms.md. `loss`: docs/algorithms.md. A staleness bound above 0 needs one that uses
+    layout of prompts; tokenizer: the model's own chat template; thinking, direct: the same, asked
+    to think or not (enable_thinking); "": the protocol's. `algorithm`: docs/algorithms.md. `loss`:
+    docs/algorithms.md. A staleness bound above 0 needs one that uses
     the behaviour log-probs: not pg (law 5). `reward`: a name of docs/rewards.md, or your own code.
     `reward_options`: a proposer's may hold `guide`, who scores a valid question from 0 to 1, by
     which the reward is multiplied: judge (`judge.*`), verifier (how sure it is), FILE.py:NAME. Who
@@ -275,7 +276,7 @@ class RoleConfig:
 
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"
-    template: Literal["", "plain", "chatml", "llama3", "tokenizer"] = ""
+    template: Literal["", "plain", "chatml", "llama3", "tokenizer", "thinking", "direct"] = ""
     algorithm: Annotated[str, Names("ssp.learning.algorithms:ALGORITHMS")] | Place = "grpo"
     loss: Annotated[str, Names("ssp.learning.losses:LOSSES")] | Place = "ppo_clip"
     reward: str = ""

@@ -80,13 +80,6 @@ def test_what_follows_a_turn() -> None:
 @pytest.mark.parametrize(
     ("name", "tokenizer", "template", "said"),
     [
-        ("chat-tools", families.qwen(families.FORGETFUL), "", "rewrites a turn when another message follows"),
-        (
-            "chat-tools",
-            families.qwen(families.NEVER_THINKS),
-            "",
-            "what the policy wrote is not what the template shows",
-        ),
         ("search-r1", families.qwen(families.NEVER_THINKS), "", "set template to plain"),
         ("chat-tools", families.qwen(families.WITHOUT_TOOLS), "", r"shows the tools.*Next: take .*\(search-r1\)"),
         ("chat-tools", QWEN, "chatml", "shows the tools.*with tools and template=tokenizer"),

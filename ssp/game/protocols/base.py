@@ -290,15 +290,15 @@ class Protocol:
         be read."""
         last = self.last_search(turn)
         if self.search.form == "tool":
-            names = [TOOL, *(offer.name for offer in self.offers)]
+            offers = (calls.SEARCH, *self.offers)
             if last is None:
-                return calls.bare_call(self.uncontrolled(turn), names)
+                return calls.bare_calls(turn, offers, self.uncontrolled)
             searches = [
                 segment.text
                 for segment in self.parse(turn)
                 if segment.kind == self.search.tag and segment.closed
             ]
-            return calls.read(searches, names)
+            return calls.read(searches, offers)
         for offer in self.offers:
             own = self._last(turn, offer.name)
             if own is not None:

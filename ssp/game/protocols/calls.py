@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -54,6 +54,16 @@ SEARCH = Offer(
 )
 
 
+_FUNCTION = re.compile(r"\s*<function=([^>]+)>(.*)", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_ARGUMENT = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_MARKED = re.compile(
+    r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([^<\s]+)(?:<｜tool▁sep｜>|\s)(.*?)<｜tool▁call▁end｜>",
+    re.DOTALL,
+)
+"""Calls as chat templates of Qwen 3.5, GLM 4.5 and DeepSeek V3 ask for them."""
+
+
 class Call(NamedTuple):
     """A call that a policy wrote. `text`: what a search looks for; of another tool the JSON of its
     arguments."""
@@ -90,24 +100,36 @@ def split(text: str, form: str) -> tuple[str, ...]:
     return (text,)
 
 
-def read(bodies: Sequence[str], names: Sequence[str]) -> tuple[Call, ...]:
-    """The calls of the tools `names` that a turn makes, one in each body, as JSON: `{"name":
-    "search", "arguments": {"query": ...}}`. The query may be a list of queries. () when one of the
-    calls cannot be read."""
+def read(bodies: Sequence[str], offers: Sequence[Offer]) -> tuple[Call, ...]:
+    """The calls of the tools `offers` that a turn makes, one in each body, as JSON: `{"name":
+    "search", "arguments": {"query": ...}}`, or in the tags of another family. The query may be a
+    list of queries. () when one of the calls cannot be read."""
+    known = {offer.name: offer for offer in offers}
     calls: list[Call] = []
     for body in bodies:
-        asked = _read(_json(body), names)
+        asked = _read(_json(body) or _in_tags(body, known), known)
         if not asked:
             return ()
         calls += asked
     return tuple(calls)
 
 
-def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
-    """The calls of a turn that is a tool call without tags, as Llama writes it, behind its
-    thoughts; () for any other turn."""
-    call = turn.rpartition("</think>")[2].strip()
-    return read([call], names) if call.startswith("{") else ()
+def bare_calls(turn: str, offers: Sequence[Offer], clean: Callable[[str], str]) -> tuple[Call, ...]:
+    """The calls of a turn without tags, behind its thoughts: JSON alone (Llama), the tool's name
+    and JSON (GLM 4), or calls between DeepSeek's control strings, of which `clean` clears a text;
+    () for any other turn."""
+    said = turn.rpartition("</think>")[2]
+    marked = _MARKED.findall(said)
+    call = clean(said).strip()
+    if call.startswith("{") and not marked:
+        return read([call], offers)
+    name, _, rest = call.partition("\n")
+    written = marked or [(name, rest)]
+    bodies = []
+    for name, arguments in written:
+        arguments = arguments.strip().removeprefix("```json").removesuffix("```")
+        bodies.append(json.dumps({"name": name.strip(), "arguments": _json(arguments)}))
+    return read(bodies, offers)
 
 
 def tagged(offer: Offer, text: str) -> tuple[Call, ...]:
@@ -137,8 +159,27 @@ def call_of(name: str, given: Any) -> tuple[Call, ...]:
     return (Call(name, text),) if _texts([name, text]) else ()
 
 
-def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
-    if not isinstance(call, dict) or call.get("name") not in names:
+def _in_tags(body: str, known: Mapping[str, Offer]) -> dict[str, Any]:
+    """A call whose arguments stand in tags of their own, in the form of JSON; {} for no call. A
+    value is JSON unless the tool takes a text."""
+    function = _FUNCTION.match(body)
+    if function:
+        name, pairs = function[1], _PARAMETER.findall(function[2])
+    else:
+        name, pairs = body.partition("<arg_key>")[0], _ARGUMENT.findall(body)
+    offer = known.get(name.strip())
+    if offer is None:
+        return {}
+    arguments: dict[str, Any] = {}
+    for key, value in pairs:
+        schema = offer.parameters.get("properties", {}).get(key)
+        told = isinstance(schema, dict) and schema.get("type") != "string"
+        arguments[key] = _json(value) if told else value
+    return {"name": offer.name, "arguments": arguments}
+
+
+def _read(call: Any, known: Mapping[str, Offer]) -> tuple[Call, ...]:
+    if not isinstance(call, dict) or call.get("name") not in known.keys():
         return ()
     given = call.get("arguments", call.get("parameters"))
     if isinstance(given, str):

@@ -13,14 +13,14 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.config.fields import merge
 from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import HOLE as CALL
-from ssp.game.protocols.template import FAMILIES, PLAIN, TOKENIZER
+from ssp.game.protocols.template import CHATS, FAMILIES, PLAIN
 
 _FORMS = ("text", "list", "tool")
 _HOLES = {"n", "id", "title", "text", "first_line", "contents"}
 _CHECKED = {"documents", "question"}
 _NEEDS = {"solver": {"question"}, "proposer": {"target"}, "verifier": _CHECKED, "quoting": _CHECKED}
 """Role → the holes of its prompt that the game fills, each of which the prompt must have."""
-_LAYOUTS = (PLAIN, TOKENIZER, *FAMILIES)
+_LAYOUTS = (PLAIN, *CHATS, *FAMILIES)
 
 
 def read(path: Path, find: Callable[[str], Path]) -> Protocol:

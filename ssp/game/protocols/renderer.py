@@ -1,5 +1,6 @@
 """A protocol in one model's tokens: prompts, observations and stops as ids. A log goes on after a
-turn as the chat template would go on. A template that rewrites earlier turns is refused."""
+turn as the chat template would go on. A template may forget the thoughts of earlier turns; one that
+rewrites them in another way is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from ssp.base.errors import InputError, hold
 from ssp.engines.base import StopWords
 from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import SEARCH, TOOL, written
-from ssp.game.protocols.template import ENDS, FAMILIES, PLAIN, TOKENIZER, Message, lay_out
+from ssp.game.protocols.template import (
+    CHATS,
+    ENDS,
+    FAMILIES,
+    PLAIN,
+    THINK,
+    THOUGHT,
+    TOKENIZER,
+    Message,
+    lay_out,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,6 +41,11 @@ _WAY_OUT = (
     f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model"
     " or protocol"
 )
+
+
+def _said(text: str) -> Message:
+    """A turn of the policy."""
+    return {"role": "assistant", "content": text}
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
@@ -55,9 +71,11 @@ def ask(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 class Renderer:
     """`protocol` in the tokens of `tokenizer`.
 
-    `template`: plain, chatml, llama3 or tokenizer; "" is the protocol's own. `ends`: ids that end
-    the policy's turn. InputError where `template` needs a chat template or a token that the
-    tokenizer has not, and for a template that is not prefix-stable."""
+    `template`: plain, chatml, llama3, or the model's own as `CHATS` has it; "" is the protocol's.
+    `ends`: ids that end the policy's turn. `opening`: what a prompt opens of a thought. `forgets`:
+    what leaves the context when a message follows a turn: so many tokens before the turn, and
+    whether its thoughts; None for nothing. InputError where `template` needs a chat template, a
+    switch or a token that the tokenizer has not, and for a template that rewrites turns."""
 
     def __init__(
         self, protocol: Protocol, tokenizer: PreTrainedTokenizerBase, template: str = ""
@@ -66,10 +84,12 @@ class Renderer:
         self.template = template or protocol.template
         self._name = tokenizer.name_or_path
         self._bos = ""
-        if self.template == TOKENIZER:
-            rule = "template=tokenizer needs a tokenizer with a chat template"
+        self._switches: dict[str, bool] = {}
+        if self.template in CHATS:
+            rule = f"template={self.template} needs a tokenizer with a chat template"
             chat_template = getattr(tokenizer, "chat_template", None)
             hold(chat_template, rule, f"none in {self._name}", _WAY_OUT)
+            self._switch(CHATS[self.template])
         elif self.template in FAMILIES:
             end = FAMILIES[self.template].end
             (ids,) = self.encode([end])
@@ -141,7 +161,7 @@ class Renderer:
     @cached_property
     def shows_tools(self) -> bool:
         """Whether the layout shows tools that are offered."""
-        if self.template != TOKENIZER:
+        if self.template not in CHATS:
             return False
         empty: Message = {"role": "user", "content": ""}
         try:
@@ -195,7 +215,7 @@ class Renderer:
     ) -> str:
         """`messages` as the layout shows them. `tools`: those that a chat template is told of; None
         are the protocol's."""
-        if self.template != TOKENIZER:
+        if self.template not in CHATS:
             return lay_out(messages, self.template, self.protocol.plain, reply)
         if tools is None and self.protocol.offers_tool:
             tools = [offer.function for offer in (SEARCH, *self.protocol.offers)]
@@ -207,6 +227,7 @@ class Renderer:
                 tokenize=False,
                 add_generation_prompt=reply,
                 date_string=_DATE,
+                **self._switches,
             )
         except Exception as error:  # jinja's errors, and whatever a template raises by itself
             roles = [message["role"] for message in messages]
@@ -222,30 +243,64 @@ class Renderer:
         except InputError:
             return False
 
+    def _switch(self, thinks: bool | None) -> None:
+        """Ask the chat template for thoughts, or for none. InputError where it has no switch."""
+        if thinks is None:
+            return
+        asked: list[Message] = [{"role": "user", "content": _MARK}]
+        shown = []
+        for on in (not thinks, thinks):
+            # Qwen and GLM have the first name, DeepSeek the second.
+            self._switches = {"enable_thinking": on, "thinking": on}
+            shown.append(self._text(asked))
+        rule = f"template={self.template} needs a chat template with a switch for thinking"
+        step = f"set template={TOKENIZER}"
+        hold(shown[0] != shown[1], rule, f"none in {self._name} (enable_thinking)", step)
+
     def _prove(self) -> None:
-        """Find out how the layout shows a turn and what follows it. InputError when it is not
-        prefix-stable."""
+        """Find out how the layout shows a turn and what follows it. InputError when it rewrites a
+        turn, but for its thoughts."""
         asked: list[Message] = [{"role": "user", "content": _MARK}]
         spoken = self.protocol.roles.values()
         if any(role.system for role in spoken) and self._takes_system:
             asked.insert(0, {"role": "system", "content": _MARK})
-        turn = self._probe()
-        self._said: list[Message] = [*asked, {"role": "assistant", "content": turn}]
         opened = self._text(asked)
-        closed = self._text(self._said, reply=False)
-        if not closed.startswith(opened + turn):
-            raise self._unfit("what the policy wrote is not what the template shows of its turn")
-        self._length = len(opened + turn)
-        self.ends = self._ends(closed[self._length :])
-        self._reopened, self._frame = "", ("", "")
-        if not self.protocol.observation_form.as_turn:
-            if self.protocol.retry:
-                self._reopened = self.without_end(self._after(self._said, closed))
-            return
+        opens = self.template in CHATS and opened.rstrip().endswith(THINK)
+        self.opening = opened[opened.rindex(THINK) :] if opens else ""
 
+        thought, call = self._probe()
+        closed = self._text([*asked, _said(thought + call)], reply=False)
+        shown = closed.rpartition(call)[0].removeprefix(opened)
+        alike = _MARK in shown if thought else not shown.strip()
+        if alike and closed.startswith(opened + shown + call):
+            thought = shown  # as the layout itself writes one
+        else:
+            thought = thought.removeprefix(self.opening)
+        self._said: list[Message] = [*asked, _said(thought + call)]
+        closed = self._text(self._said, reply=False)
+        before, call, tail = closed.rpartition(call)
+        if not call:
+            raise self._unfit("what the policy wrote is not what the template shows of its turn")
+        self._length = len(before + call)
+        self.ends = self._ends(tail)
+        self.forgets: tuple[int, bool] | None = None
+        self._reopened, self._frame = "", ("", "")
+        if self.protocol.observation_form.as_turn:
+            self._prove_reply(opened, thought, call, tail)
+        elif before != opened + thought:
+            raise self._unfit("what the policy wrote is not what the template shows of its turn")
+        elif self.protocol.retry:
+            self._reopened = self.without_end(self._after(self._said, closed))
+
+    def _prove_reply(self, opened: str, thought: str, call: str, tail: str) -> None:
+        """Find out how a tool's reply follows a turn of `thought` and `call`, which `opened` opens
+        and `tail` ends."""
         reply: Message = {"role": "tool", "content": _MARK * 2}
-        told = self._after([*self._said, reply], closed)
-        before, mark, after = told.partition(_MARK * 2)
+        told = self._text([*self._said, reply])
+        before, _, rest = told.rpartition(call)
+        if not rest.startswith(tail):
+            raise self._unfit("it rewrites a turn when another message follows")
+        frame, mark, after = rest.partition(_MARK * 2)
         if not mark:
             raise self._unfit("it does not show a tool's reply")
         rule = (
@@ -258,7 +313,36 @@ class Renderer:
         )
         shows = TOOL in opened or not self.protocol.offers_tool
         hold(shows, rule, f"{self._name} with template={self.template}", step)
-        self._frame = before, after
+        self._frame = frame, after
+        self._length = len(before + call)
+        if not tail.strip():  # what opens the next message ends a turn
+            user: Message = {"role": "user", "content": _MARK * 2}
+            asked_on = self._text([*self._said, user]).rpartition(call)[2]
+            self.ends = self._ends(frame, asked_on.partition(_MARK * 2)[0])
+
+        left = opened.removeprefix(before)
+        kept = told + thought
+        if before != opened + thought:
+            if not opened.startswith(before) or self._end_of(thought + call) != len(thought):
+                raise self._unfit("it rewrites a turn when another message follows")
+            ids, gone = self.encode([opened, left])
+            if ids[len(ids) - len(gone) :] != gone:
+                raise self._unfit("what it forgets of a turn's opening is no whole tokens")
+            self.forgets = len(gone), bool(thought)
+            kept = told.removesuffix(left)
+        again = self._text([*self._said, reply, _said(thought + call), reply])
+        if again != kept + call + rest:
+            raise self._unfit("it rewrites a turn when more messages follow")
+
+    @staticmethod
+    def _end_of(turn: str) -> int:
+        """Where the thoughts of `turn` end; 0 where it has none."""
+        thought = THOUGHT.match(turn)
+        return thought.end() if thought else 0
+
+    def forgotten(self, turn: str) -> int:
+        """Characters at the begin of `turn` that leave the context when a message follows."""
+        return self._end_of(turn) if self.forgets and self.forgets[1] else 0
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:
         """What the layout shows of `messages` after the policy's turn, which must stay as it
@@ -268,22 +352,23 @@ class Renderer:
             raise self._unfit("it rewrites a turn when another message follows")
         return text[self._length :]
 
-    def _probe(self) -> str:
-        """A turn as a policy of this protocol writes it, with a thought where it has a tag for one:
-        templates of reasoning models may drop that."""
+    def _probe(self) -> tuple[str, str]:
+        """A thought, where the protocol has a tag for one and it is wanted, and a search, as a
+        policy of this protocol writes them: templates of reasoning models may drop the thought."""
         search = self.protocol.search
         body = written(_MARK, search.form)
         if search.form == "tool":
             body = f"\n{body}\n"
-        thought = f"<think>\n{_MARK}\n</think>\n\n" if "think" in self.protocol.kinds else ""
-        return f"{thought}<{search.tag}>{body}</{search.tag}>"
+        thinks = "think" in self.protocol.kinds and CHATS.get(self.template) is not False
+        thought = f"{THINK}\n{_MARK}\n</think>\n\n" if thinks else ""
+        return thought, f"<{search.tag}>{body}</{search.tag}>"
 
-    def _ends(self, tail: str) -> tuple[int, ...]:
-        """Ids that end the policy's turn: the layout's in `tail`, the protocol's own, every
+    def _ends(self, *tails: str) -> tuple[int, ...]:
+        """Ids that end the policy's turn: the layout's in `tails`, the protocol's own, every
         family's, the eos."""
         special = set(self.tokenizer.all_special_ids)
         ends: dict[int, None] = {}
-        for text in (tail.strip(), self.protocol.end, *ENDS):
+        for text in (*map(str.strip, tails), self.protocol.end, *ENDS):
             ids = self.encode([text])[0] if text else []
             first = self.decode(ids[:1]).strip()
             if first and text.startswith(first) and (ids[0] in special or first == text):

@@ -9,6 +9,11 @@ from ssp.base.errors import hold
 Message = dict[str, str]
 
 PLAIN, TOKENIZER = "plain", "tokenizer"
+CHATS = {TOKENIZER: None, "thinking": True, "direct": False}
+"""Layouts by the model's own chat template → whether it is asked for thoughts; None: not said."""
+THINK = "<think>"
+THOUGHT = re.compile(r".*</think>\n*", re.DOTALL)
+"""What a turn begins with, up to the end of its last thought."""
 
 
 @dataclass(frozen=True)

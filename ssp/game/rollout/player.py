@@ -88,10 +88,13 @@ class AgentPlayer:
         voids the episode."""
         episode = self.episode
         began = time.perf_counter()
-        if name not in [schema["function"]["name"] for schema in self.schemas]:
+        offers = [
+            offer for offer in (SEARCH, *self._renderer.protocol.offers) if offer.name == name
+        ]
+        if not offers:
             return f"there is no tool {name}"
         body = json.dumps({"name": name, "arguments": arguments}, default=dict)
-        calls = read([body], [name])
+        calls = read([body], offers)
         if len(calls) != 1:
             return f"the arguments of {name} cannot be read"
         (call,) = calls

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ssp.base.episode import STAGE, Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import derive
-from ssp.base.tokenlog import Kind
+from ssp.base.tokenlog import Kind, TokenLog
 from ssp.engines.base import Engine, Generation, Sampling
 from ssp.game.protocols.calls import TOOL, Call
 from ssp.game.protocols.renderer import Renderer
@@ -25,8 +25,9 @@ class Seat:
     """One running episode, over once `episode.stopped` says why.
 
     `slot`: the engine's. `pending`: ids that the engine has not read yet. `turns`: turns with calls
-    and invalid ones so far. `asked`: the calls that wait for an answer. `ended`: whether the last
-    turn closed with an end of turn. `seen` and `read_to`: see `ToolRequest`."""
+    and invalid ones so far. `begin`: where the last turn begins in the log. `asked`: the calls that
+    wait for an answer. `ended`: whether the last turn closed with an end of turn. `seen` and
+    `read_to`: see `ToolRequest`."""
 
     task: Task
     episode: Episode
@@ -34,6 +35,7 @@ class Seat:
     pending: list[int]
     source: Source
     turns: int = 0
+    begin: int = 0
     asked: tuple[Call, ...] = ()
     ended: bool = False
     seen: dict[str, Document] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Table:
         self.seats = []
         for task, slot, ids, text in zip(tasks, slots, prompts, texts, strict=True):
             episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
-            episode.response_at = len(text)
+            episode.response_at = len(text) - len(renderer.opening)
             episode.log.append(Kind.PROMPT, ids)
             seat = Seat(task, episode, slot, ids, Source(settings.source))
             self.seats.append(seat)
@@ -99,20 +101,24 @@ class Table:
             return False
         log = seat.episode.log
         most = self._limits.total_tokens - self._limits.turn_tokens
-        length = len(log.context()) if log.drops else len(log)
+        length = _length(log)
         if length > most and self._limits.overflow == "drop":
             dropped = {start for _, start, _ in log.drops}
             for kind, start, end in log.stretches():
                 if length > most and kind is Kind.OBSERVATION and start not in dropped:
                     log.drop(start, end)
                     length -= end - start
-            seed = derive(seat.task.seed, "overflow", len(log.drops))
-            self.engine.close([seat.slot])  # which reads the context anew
-            (seat.slot,) = self.engine.open([seed])
-            seat.pending = log.context()
+            self._reopen(seat)
         if length > most:
             seat.episode.stopped = "tokens"
         return length <= most
+
+    def _reopen(self, seat: Seat) -> None:
+        """Let the engine read the context anew."""
+        log = seat.episode.log
+        self.engine.close([seat.slot])
+        (seat.slot,) = self.engine.open([derive(seat.task.seed, "overflow", len(log.drops))])
+        seat.pending = log.context()
 
     def read(self, seat: Seat, generation: Generation) -> None:
         """Log a turn and read what it asks for: `seat.asked` from now on, unless the episode is
@@ -122,7 +128,7 @@ class Table:
         drawn_by = generation.version if generation.versions is None else generation.versions
         episode.log.append_model(generation.ids, generation.logprobs, drawn_by)
         turn = self._renderer.decode(generation.ids)
-        seat.pending, seat.asked = [], ()
+        seat.pending, seat.asked, seat.begin = [], (), begin
         seat.ended = bool(generation.ids) and generation.ids[-1] in self._renderer.ends
         if seat.source.recalls:  # information in the policy's own words
             places = self._places(generation.ids)
@@ -241,14 +247,31 @@ class Table:
         """Log an observation; False, and the end of the episode, when it does not fit."""
         log = seat.episode.log
         seat.pending = shown.ids
-        length = len(log) + len(shown.ids)
+        forgot = self._forget(seat)
+        length = _length(log) + len(shown.ids)
         if self._limits.overflow == "stop" and length > self._limits.total_tokens:
             seat.episode.stopped = "tokens"
             return False
         log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
         log.append(Kind.OBSERVATION, shown.ids[shown.begin : shown.end])
         log.append(Kind.TEMPLATE, shown.ids[shown.end :])
+        if forgot:
+            self._reopen(seat)
         return True
+
+    def _forget(self, seat: Seat) -> bool:
+        """Leave out of the context what the layout no longer shows of the last turn; whether there
+        is something."""
+        if self._renderer.forgets is None:
+            return False
+        before, _ = self._renderer.forgets
+        log = seat.episode.log
+        ids = log.ids[seat.begin :]
+        thought = self._renderer.forgotten(self._renderer.decode(ids))
+        _, gone = passages.tokens(self._places(ids), 0, thought)
+        if before + gone:
+            log.forget(seat.begin - before, seat.begin + gone)
+        return before + gone > 0
 
     def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
         """The observation of as much of `results` as fits into `observation_tokens`, their frame
@@ -299,3 +322,8 @@ class Table:
         for episode, text in zip(episodes, texts, strict=True):
             episode.text = text
         return episodes
+
+
+def _length(log: TokenLog) -> int:
+    """Tokens of the context that there is."""
+    return len(log.context()) if log.drops else len(log)
