@@ -209,7 +209,9 @@ def test_it_prints_a_row_for_each_number_of_gpus(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     rows = [line.split() for line in said.splitlines() if line[:1].isdigit()]
     assert [row[0] for row in rows] == ["1*", "8", "1*", "8"]
-    assert "search_s = 0.25: seconds a search (typed)" in said and "take turns on the same GPUs, with all bounds 0" in said
+    assert (
+        "search_s = 0.25: seconds a search (typed)" in said and "take turns on the same GPUs, with all bounds 0" in said
+    )
 
 
 def test_a_shared_base_with_whole_gpus_is_not_planned_as_one_that_takes_turns() -> None:
