@@ -1,10 +1,16 @@
 """`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own
 scheduling."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from launch.cli import Parser, parse, run, wholes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from launch.cli import Parser, load, parse, run, wholes
 from ssp.base.printable import say
+
+if TYPE_CHECKING:  # what --help does without
+    from ssp.config.schema import Config
 
 MOST = 4096
 """GPUs of one plan."""
@@ -19,7 +25,10 @@ def main(argv: Sequence[str]) -> int:
     from ssp.capacity.plan.costs import Costs
     from ssp.capacity.plan.report import describe
 
-    say(describe(cfg, parsed.flags.gpus, Costs.typed(parsed.flags.assume)))
+    def again(typed: list[str]) -> Config:
+        return load(parsed.config, [*parsed.overrides, *typed])
+
+    say(describe(cfg, parsed.flags.gpus, Costs.typed(parsed.flags.assume), again))
     return 0
 
 

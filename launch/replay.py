@@ -81,11 +81,16 @@ def _show(
 ) -> None:
     """Print what was compared of one episode, or a line each of many; and what of all."""
     if len(episodes) == 1:
+        (played,) = episodes
+        drawn = ", ".join(f"v{version}" for version in played.versions)
+        who = f"the {played.episode.role}'s {drawn}"
+        console.print(Text(f"{played.episode.id}, {who}, forced along its record", style="bold"))
         for result in results[0]:
             console.print(transcript.comparison(result))
     else:
         rows = [_line(played, compared) for played, compared in zip(episodes, results, strict=True)]
-        console.print(table(("episode", "role", "versions", "sampled", "largest", "result"), rows))
+        headings = ("episode", "role", "versions", "drawn tokens", "log-probs differ by", "result")
+        console.print(table(headings, rows))
 
     flat = [result for compared in results for result in compared]
     logprobs = [result for result in flat if result.what == "log-probs"]
@@ -94,8 +99,8 @@ def _show(
     untold = sum(result.untold for result in flat)
     firsts = [_first(compared) for compared in results]
     same = firsts.count(None)
-    said = f"{same:,} of {len(episodes):,} the same; largest difference of {count:,} log-probs"
-    said += f" {largest:.2g}"
+    said = f"played as recorded: {same:,} of {len(episodes):,} the same; the log-probs of {count:,}"
+    said += f" drawn tokens differ by {largest:.2g} at most"
     style = "bold green"
     if untold:
         said += f"; {untold:,} comparisons could not be made"

@@ -137,8 +137,10 @@ def train(cfg: Config, config_name: str) -> int:
         warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
         code = play(scene, folder, console, plan)
         end_politely()  # what heard signals in the loop was its own
+        from ssp.telemetry.spent import spent
         from ssp.views.board.saved import leave_page
 
+        console.say(spent(folder, len(plan.used()), len(plan.nodes)))
         # once the actors are gone: a large ledger takes its time
         console.say("\n".join(leave_page(folder)))
         return code

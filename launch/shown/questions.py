@@ -1,5 +1,6 @@
 """What `ssp bank` shows of questions, and how it exports them."""
 
+import re
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from ssp.selfplay.questions.records import VALID, Attempt, PlayedGame, Record
 
 SHOWN = 9
 """Characters of an id."""
+TAG = re.compile(r"(?:^|\s)\s*(<(?!/)\w+>)")
+"""Where a segment of a transcript begins, which gets a line of its own."""
 
 
 def summary(console: Console, reading: RunReading, records: Sequence[Record], limit: int) -> int:
@@ -26,20 +29,20 @@ def summary(console: Console, reading: RunReading, records: Sequence[Record], li
     terminal keeps readable. Returns 0."""
     everything = f"{len(records):,} of {len(reading.records):,}"
     if reading.silent is not None:
-        everything += f"; {reading.silent:,} proposals handed in none"
+        everything += f"; {reading.silent:,} proposals asked nothing"
     if reading.void:
         everything += f", {reading.void:,} more were void"
     verdicts = sorted(Counter(record.verdict for record in records).items())
     rules = Counter(record.rule for record in records if record.verdict != VALID)
     groups = len({record.group for record in records})
-    near = f"{len(records) - groups:,} of them, {groups:,} groups" if records else ""
+    near = f"{len(records) - groups:,}; the others are {groups:,}" if records else ""
     _lines(
         console,
         {
             "questions": everything,
-            "verdicts": ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts),
-            "broken": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
-            "difficulty": _difficulties(records),
+            "referee": ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts),
+            "rejected by": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
+            "wrong attempts": _difficulties(records),
             "near-duplicates": near,
         },
     )
@@ -48,6 +51,9 @@ def summary(console: Console, reading: RunReading, records: Sequence[Record], li
         console.print(heading.append(f"\n  {record.question}  → {record.target}", style="none"))
     if len(records) > limit:
         console.print(f"{len(records) - limit:,} more: --limit N, or --export FILE.parquet")
+    if records[:limit]:
+        one = records[0].id[:SHOWN]
+        console.print(f"one with every attempt and transcript: --show {one}")
     return 0
 
 
@@ -55,20 +61,18 @@ def _difficulties(records: Sequence[Record]) -> str:
     """How many questions are in each fifth of the difficulties; "" where none has one."""
     known = [record.difficulty for record in records if record.difficulty is not None]
     fifths = Counter(min(int(difficulty * 5), 4) for difficulty in known)
-    shares = [f"{i / 5:g}-{(i + 1) / 5:g}: {fifths[i]:,}" for i in range(5)]
-    return ", ".join(shares) if known else ""
+    shares = [f"{20 * i}-{20 * (i + 1)} %: {fifths[i]:,}" for i in range(5)]
+    return ", ".join(shares) + " questions" if known else ""
 
 
 def _facts(record: Record) -> str:
     """What is known of a question, in few words."""
-    facts = [record.rule or VALID]
+    facts = [f"rejected by {record.rule}" if record.rule else record.verdict]
     if record.proposer_version is not None:
-        facts.append(f"by v{record.proposer_version}")
+        facts.append(f"asked by version {record.proposer_version}")
     if record.history:
-        rates = [f"{rate:.2f}" for _, rate in record.history[-3:]]
-        facts.append(f"win rates {' '.join(rates)}")
-    if record.difficulty is not None:
-        facts.append(f"hard {record.difficulty:.2f}")
+        rates = [f"{rate:.0%}" for _, rate in record.history[-3:]]
+        facts.append(f"answered right {', then '.join(rates)}")
     if record.group != record.id:
         facts.append(f"like {record.group[:SHOWN]}")
     return ", ".join(facts)
@@ -101,8 +105,8 @@ def show(console: Console, record: Record) -> int:
     lines = {
         "question": f"{record.question}  → {' | '.join(record.answers)}",
         "id": f"{record.id}, group {record.group}",
-        "verdict": f"{record.verdict} {record.rule or ''}",
-        "difficulty": "unknown" if record.difficulty is None else f"{record.difficulty:.2f}",
+        "referee": f"{record.verdict} {record.rule or ''}",
+        "wrong attempts": "unknown" if record.difficulty is None else f"{record.difficulty:.0%}",
         "queries": " | ".join(record.queries) or "none",
         "evidence": ", ".join(record.evidence) or "none",
         "source": origin,
@@ -114,12 +118,13 @@ def show(console: Console, record: Record) -> int:
         for heading, transcript in [(_heading(play), play.transcript), *tried]:
             console.print(heading)
             if transcript is not None:
-                console.print(Text(transcript))
+                console.print(Text(TAG.sub(r"\n  \1", transcript).strip("\n")))
     return 0
 
 
 def _heading(play: PlayedGame) -> Text:
-    said = f"-- {play.kind} in game {play.game}: {play.verdict} {play.rule or ''}"
+    verdict = f"{play.verdict} by {play.rule}" if play.rule else play.verdict
+    said = f"\n-- {play.kind} in game {play.game}: {verdict}"
     if play.proposal is not None:
         said += f"; proposal {play.proposal} by version {play.proposer_version}"
         said += f", {play.file}:{play.row}"

@@ -45,6 +45,8 @@ def test_the_summary_counts_what_the_ledger_has(stage: fakes.Stage, ask: Ask) ->
     assert code == 0 and f"{len(records)} of {len(records)}" in said
     assert f"{len(records) - valid} rejected, {valid} valid" in said and "leakage" in said
     assert records[0].id[:9] in said and f"{len(records) - 20} more" in said
+    assert "rejected by leakage, asked by version" in said and "answered right" in said
+    assert said.splitlines()[-1].endswith(f"--show {records[0].id[:9]}")
     code, said = ask(stage.folder.path, "--limit", 3)
     assert code == 0 and f"{len(records) - 3} more" in said and records[3].id[:9] not in said
 
@@ -59,7 +61,7 @@ def test_one_question_with_all_that_came_of_it(stage: fakes.Stage, ask: Ask) -> 
     for attempt in record.attempts:
         assert f"attempt {attempt.episode}" in said and f"{attempt.file}:{attempt.row}" in said
     assert f"proposal {record.plays[0].proposal}" in said
-    assert ", ".join(record.evidence) in said and "information" in said
+    assert ", ".join(record.evidence) in said and "\n  <information>" in said, "a segment a line"
 
 
 def test_episodes_are_listed(stage: fakes.Stage, ask: Ask) -> None:
@@ -108,7 +110,7 @@ def test_an_export_is_read_like_the_run(stage: fakes.Stage, ask: Ask, tmp_path: 
     assert {bool(attempt.transcript) for record in records for attempt in record.attempts} == {transcripts}
     listed = ask(stage.folder.path, "--valid")[1].splitlines()
     assert ask(file)[1].splitlines()[1:] == listed[1:]
-    assert "handed in none" in listed[0] and "handed in none" not in ask(file)[1], "which an export does not say"
+    assert "asked nothing" in listed[0] and "asked nothing" not in ask(file)[1], "which an export does not say"
     shown = ask(file, "--show", records[0].id)[1]
     assert records[0].question in shown and ("<search>" in shown) == transcripts
     assert ask(file, "--export", tmp_path / "again.parquet")[0] == 0

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from launch.main import main
-from ssp.base.episode import SOLVER
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError, InvariantError
-from ssp.capacity.plan.costs import Costs, Split, capped, choose, own, work
+from ssp.capacity.placement import fits, lay
+from ssp.capacity.plan.costs import Costs, Split, capped, choose, colocated, own, work
+from ssp.capacity.plan.layouts import settings
 from ssp.capacity.plan.simulate import Measured, run_jumping, simulate
+from ssp.config.nodes import parse
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
@@ -110,6 +113,54 @@ def test_refill_is_priced(typed: list[str]) -> None:
         assert now[SOLVER] / then[SOLVER] == pytest.approx(3 if now is need[0] else 1 / 0.45)
 
 
+def test_given_questions_are_solved_and_trained_beside_proposed_ones() -> None:
+    """Of 8 proposals half are valid; with a quarter of the batch given, 6 questions are solved in place of 4."""
+    settings = ["solver.batch=8", "proposer.batch=8", "schedule.preset=sync", "schedule.in_flight=false"]
+    cfg, costs = load("simulated", settings), replace(FREE, valid=0.5)
+    alone, need = simulate(cfg, own(cfg, costs), costs, 40), work(cfg, costs)
+    cfg.game.given = 0.25
+    mixed, needs = simulate(cfg, own(cfg, costs), costs, 40), work(cfg, costs)
+    assert mixed.trained[SOLVER] / alone.trained[SOLVER] == pytest.approx(6 / 4, rel=0.15)
+    assert needs[0][SOLVER] / need[0][SOLVER] == pytest.approx(6 / 4)
+    assert needs[1][PROPOSER] == need[1][PROPOSER]
+
+
+LAYOUTS = ["search-r1-qwen2.5-7b-grpo", "solver.batch=16", "steps=3600"]
+
+
+def test_layouts_are_compared_with_hours_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is named loads, and is the split whose hours stand in the table: 3,600 steps take as many hours as a
+    step takes seconds."""
+    assert main(["plan", "--config", *LAYOUTS]) == 0
+    said = capsys.readouterr().out
+    rows = [
+        line.split() for line in said.split("# Layouts")[1].splitlines() if line.startswith(("separate", "colocate"))
+    ]
+    assert rows[0][:5] == ["separate,", "as", "configured", "4", "4"]
+    taking_turns = next(row for row in rows if row[0] == "colocate")
+    assert taking_turns[1:4] == ["8", "8", "8"]
+    step, hours, gpu_hours = map(float, taking_turns[4:7])
+    assert hours == pytest.approx(step, rel=0.01) and gpu_hours == pytest.approx(8 * hours, rel=0.01)
+    [best] = [line for line in said.splitlines() if line.startswith("Quickest that fits: colocate")]
+    cfg = load(LAYOUTS[0], [*LAYOUTS[1:], *best.partition("type ")[2].split()])
+    assert own(cfg, Costs()) == choose(cfg, 8, Costs())[0] and own(cfg, Costs()).colocated
+    fits(cfg, lay(cfg, parse("1x8x80")))
+
+
+def test_a_layout_that_does_not_fit_is_not_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--config", *LAYOUTS, "placement.nodes=1x8x24"]) == 0
+    said = capsys.readouterr().out
+    assert "Quickest" not in said and said.count(" does not fit: ") == said.count("too small") > 2
+
+
+def test_bounds_go_to_0_where_engines_and_learners_take_turns() -> None:
+    cfg = load("gpu8")
+    split = colocated(cfg, 8, Costs())
+    cfg.placement.layout = "colocate"
+    typed = settings(cfg, split)
+    assert "schedule.preset=sync" in typed and own(load("gpu8", typed), Costs()) == split
+
+
 def test_splits_follow_the_work_and_hold_together() -> None:
     cfg = load("gpu8", ["defaults.engine.tensor_parallel=2"])
     play, learn = work(cfg, Costs())
@@ -158,7 +209,9 @@ def test_it_prints_a_row_for_each_number_of_gpus(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     rows = [line.split() for line in said.splitlines() if line[:1].isdigit()]
     assert [row[0] for row in rows] == ["1*", "8", "1*", "8"]
-    assert "search_s = 0.25: seconds a search (typed)" in said and "take turns, with both bounds 0" in said
+    assert (
+        "search_s = 0.25: seconds a search (typed)" in said and "take turns on the same GPUs, with all bounds 0" in said
+    )
 
 
 def test_a_shared_base_with_whole_gpus_is_not_planned_as_one_that_takes_turns() -> None:

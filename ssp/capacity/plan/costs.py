@@ -9,6 +9,7 @@ with checkpointed activations."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from statistics import NormalDist
 from typing import Any
@@ -147,13 +148,14 @@ def _typed(typed: float | None, computed: float) -> float:
 @dataclass(frozen=True)
 class Split:
     """Engines of each role, ranks of each learner, GPUs in all, judges. `shared`: they take turns
-    on the same GPUs."""
+    on the same GPUs, all of them or, `colocated`, each learner with the engines of its roles."""
 
     engines: dict[str, int]
     ranks: dict[str, int]
     gpus: int
     judges: int
     shared: bool = False
+    colocated: bool = False
 
 
 def own(cfg: Config, costs: Costs) -> Split:
@@ -176,13 +178,16 @@ def own(cfg: Config, costs: Costs) -> Split:
     taught = sum(ranks[name] for name in teaching(cfg))
     if place.layout == "separate":
         return Split(engines, ranks, sum(play.values()) + taught, place.judges)
-    return Split(engines, ranks, max(sum(play.values()), taught), place.judges, shared=True)
+    gpus = max(sum(play.values()), taught)
+    return Split(engines, ranks, gpus, place.judges, shared=True, colocated=True)
 
 
 def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]:
     """GPU seconds a round: of each role's engines at full occupancy, and of each learner."""
     batch = cfg.answering.batch
-    valid = min(batch, cfg.asking.batch * costs.valid) if cfg.asks else batch
+    valid = float(batch)
+    if cfg.asks:
+        valid = min(batch, cfg.game.given * batch + cfg.asking.batch * costs.valid)
     fed = max(1e-9, valid)
     # Refill plays as many batches as give a whole one of questions with spread.
     needed = math.ceil(batch / (fed * max(costs.spread, 1e-9)) - 1e-9)
@@ -245,6 +250,8 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
     )
 
     place = cfg.placement
+    if place.layout == "colocate" and gpus >= sum(size.values()):
+        return [colocated(cfg, gpus, costs)]
     grows = {name: cfg.block(name).learner.kind != "torch" for name in learn}
     if place.layout != "separate" or gpus < sum(size.values()) + len(learn):
         ranks = {name: gpus if grows.get(name) else 1 for name in learners(cfg)}
@@ -255,13 +262,7 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
     for lean in LEAN:
         playing = {role: _Crew(lean * play[role], size[role]) for role in cfg.roles}
         learning = {name: _Crew(learn[name], grows=grows[name]) for name in learn}
-        # Whoever would need longest has one worker more, as long as GPUs are left.
-        crews = [*playing.values(), *learning.values()]
-        left = gpus - sum(crew.gpus for crew in crews)
-        while fitting := [crew for crew in crews if crew.grows and crew.gpus <= left]:
-            slowest = max(fitting, key=lambda crew: crew.seconds / crew.count / crew.gpus)
-            slowest.count += 1
-            left -= slowest.gpus
+        _grow([*playing.values(), *learning.values()], gpus)
         engines = {role: crew.count for role, crew in playing.items()}
         ranks = dict.fromkeys(learners(cfg), 1)
         ranks |= {name: crew.count for name, crew in learning.items()}
@@ -270,3 +271,36 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
         if split not in splits:
             splits.append(split)
     return splits
+
+
+def colocated(cfg: Config, gpus: int, costs: Costs) -> Split:
+    """The split of `gpus` in which each learner takes turns with the engines of its roles, a rank a
+    GPU. `gpus` suffice for an engine of each role."""
+    play, learn = work(cfg, costs)
+    crews: dict[str, _Crew] = {}
+    for role in cfg.roles:
+        crews[role] = _Crew(play[role], role_costs(cfg, role, costs).gpus)
+    for name, roles in teaching(cfg).items():
+        for role in roles:
+            crews[role].seconds += learn[name] / len(roles)
+    _grow(list(crews.values()), gpus)
+
+    ranks: dict[str, int] = {}
+    for name, roles in learners(cfg).items():
+        below = sum(crews[role].count * crews[role].gpus for role in roles)
+        ranks[name] = below if cfg.block(name).learner.kind != "torch" else 1
+    engines = {role: crew.count for role, crew in crews.items()}
+    used = sum(crew.count * crew.gpus for crew in crews.values())
+    return Split(engines, ranks, used, cfg.placement.judges, shared=True, colocated=True)
+
+
+def _grow(crews: Sequence[_Crew], gpus: int) -> None:
+    """Give whoever would need longest one worker more, as long as GPUs are left."""
+    left = gpus - sum(crew.gpus for crew in crews)
+    while True:
+        fitting = [crew for crew in crews if crew.grows and crew.gpus <= left]
+        if not fitting:
+            return
+        slowest = max(fitting, key=lambda crew: crew.seconds / crew.count / crew.gpus)
+        slowest.count += 1
+        left -= slowest.gpus

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, Split, choose, judge_seconds, own, role_costs, work
+from ssp.capacity.plan.layouts import Loader, compare
 from ssp.capacity.plan.simulate import Measured, simulate
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
@@ -30,7 +31,7 @@ def plan(cfg: Config, gpus: int | None, costs: Costs) -> tuple[Split, Measured]:
     return min(tried, key=lambda pair: pair[1].step)
 
 
-def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
+def describe(cfg: Config, gpus: Sequence[int], costs: Costs, loader: Loader) -> str:
     """The whole text."""
     plans = [plan(cfg, count, costs) for count in gpus] or [plan(cfg, None, costs)]
     play, learn = work(cfg, costs)
@@ -47,8 +48,7 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     ]
     if any(split.shared for split, _ in plans):
         lines.append(
-            "Too few GPUs for engines and learners apart: rows marked * take turns, with both"
-            " bounds 0."
+            "In rows marked * engines and learners take turns on the same GPUs, with all bounds 0."
         )
 
     speeds = [_speed(cfg, split, measured, needed) for split, measured in plans]
@@ -61,6 +61,8 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     waits = [_waits(cfg, split, measured, kinds) for split, measured in plans]
     lines += ["", "# Who waits, how old the data is", table([*header, "searches/s"], waits)]
 
+    if cfg.placement.engine_gpus > 0:
+        lines += ["", *compare(cfg, plans, costs, loader, bool(gpus))]
     lines += ["", "# Inputs", *_inputs(cfg, costs)]
     return "\n".join(lines)
 
@@ -120,6 +122,7 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
             source = "an assumption" if assumed else "typed"
             lines.append(f"{item.name} = {value:g}: {item.metadata['meaning']} ({source})")
     lines.append(
-        "Others are typed as --assume key=value. Prefill, memory and evaluation are not counted."
+        "Others are typed as --assume key=value. Prefill, checkpoints, evaluation, and a cache that"
+        " has no room for engine.sequences, are not counted."
     )
     return lines

@@ -20,7 +20,7 @@ from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, Split, judge_seconds, role_costs
 from ssp.capacity.plan.jumping import run_jumping
 from ssp.capacity.plan.players import PlannedPlayers, TokenCounts
-from ssp.config.crews import at_once, bound, learners
+from ssp.config.crews import MOST_BATCHES, at_once, bound, learners
 from ssp.config.schema import Config
 from ssp.learning.scored import Scored
 from ssp.record.ledger.rows import NOTHING
@@ -30,6 +30,7 @@ from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners
 from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.questions.mixed import GivenQuestions
 from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.transfer.parcel import Parcel
@@ -65,7 +66,8 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     if split.shared:
         cfg.schedule.in_flight = False
         cfg.schedule.max_staleness = dict.fromkeys(cfg.schedule.max_staleness, 0)
-        place.layout, place.engine_gpus = "shared-base", 0.5
+        place.layout = "colocate" if split.colocated else "shared-base"
+        place.engine_gpus = 0.5
     else:
         place.layout, place.engine_gpus = "separate", 1.0
     cfg.eval.every = 0
@@ -110,7 +112,11 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
 
     batch, question = (cfg.asking.batch, "") if cfg.asks else (cfg.answering.batch, "what ?")
     row = TargetRow("it", question, ("it",), ROW)
-    targets = Targets([row], batch, cfg.seed, each=cfg.game.proposals)
+    size = cfg.answering.batch
+    most = size * max(cfg.game.refill, MOST_BATCHES)
+    asked = [TargetRow("it", "what ?", ("it",))] * most
+    given = GivenQuestions(asked, cfg.game.given, size, cfg.seed)
+    targets = Targets([row], batch, cfg.seed, each=cfg.game.proposals, given=given)
     sink = _Rows(players, taught)  # type: ignore[abstract]  # nobody listens to the rest
     report = Report(sink, None, 1, cfg.spec)
     await SelfPlay(cfg, cast, folder, targets, report, Evaluator(cfg, [])).run()

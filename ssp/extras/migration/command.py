@@ -19,7 +19,7 @@ from ssp.base.files import whole
 from ssp.base.printable import printable, say
 from ssp.config.load import dotted, layered
 from ssp.extras.migration import script, sections, values
-from ssp.extras.migration.systems import parsed, recipe, system
+from ssp.extras.migration.systems import is_verls, parsed, recipe, system
 from ssp.extras.migration.variables import environment
 from ssp.selfplay.settings import load
 
@@ -27,6 +27,8 @@ ONLY = "trainer.val_only"
 EVALUATED = re.compile(r"protocol$|retriever\.|(solver|defaults)\.(model$|limits\.|search\.)")
 """Settings that an evaluation reads."""
 
+VERLS = """  This is verl's own script: no key in it is of SSP, Search-R1, EMA-PG, ReSearch or SSRL. Protocol, search and
+  reward are the recipe's, and so is all else that the script does not say; name another recipe with --config."""
 ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over
 the recipe of its system, or over --config, so that what the script leaves to its system's defaults is the recipe's."""
 
@@ -50,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     below, notes = environment(env, settings)
 
     say(f"over --config {name}")
+    if whose == "verl" and all(is_verls(override.key) for override in overrides):
+        say(VERLS)
     for row in rows:
         why = row.note if row.known else f"UNKNOWN: {row.note}"
         say(f"  {row.key}={row.value}  ->  {', '.join(_typed(row.settings)) or why}")
@@ -65,6 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.out is not None:
         _write(args.out, name, [*below, *_typed(settings)])
         say(f"{args.out}: ssp train --config {args.out} --dry-run shows it")
+    mine = [row.key for row in rows if row.person]
+    listed = f": {', '.join(map(printable, mine))}" if mine else ""
+    say(f"{len(mine)} {'key needs' if len(mine) == 1 else 'keys need'} you{listed}")
     return 0
 
 

@@ -44,6 +44,12 @@ def system(overrides: Sequence[Override]) -> str:
     return "verl"
 
 
+def is_verls(key: str) -> bool:
+    """Whether a key of theirs is verl's, or nobody's that is known."""
+    row = migration.find(key)
+    return row is None or row in migration.sections()["verl"].keys
+
+
 def recipe(whose: str, overrides: Sequence[Override]) -> str:
     """The shipped config that is nearest to a script of this system."""
     given = {named(override.key): override.value or "" for override in overrides}

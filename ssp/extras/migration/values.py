@@ -20,7 +20,8 @@ SECRET = ("api_key", "secret", "password", "access_token")
 @dataclass(frozen=True)
 class Translation:
     """One override: `settings` of ours (none: `note` says why), `known` when the table has the key,
-    `told` when its value stands in the script."""
+    `told` when its value stands in the script, `person` when somebody has to decide what it is
+    here."""
 
     key: str
     value: str
@@ -28,6 +29,7 @@ class Translation:
     note: str = ""
     known: bool = True
     told: bool = True
+    person: bool = False
 
 
 def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) -> list[Translation]:
@@ -61,23 +63,26 @@ def translated(override: Override, facts: Facts) -> Translation:
     secret = any(word in name.lower() for word in SECRET)
     shown = "***" if secret else override.value
     if key is None:
-        return Translation(name, shown or "", note="no key of the five systems", known=False)
+        note = "no key of the five systems"
+        return Translation(name, shown or "", note=note, known=False, person=True)
     ours = " and ".join(key.ours)
 
     untold = "its value is not in the script"
     if shown is None:
         note = f"{untold}: set {ours}" if ours else f"{untold}: {key.note}"
-        return Translation(name, "?", note=note, told=False)
+        return Translation(name, "?", note=note, told=False, person=bool(ours))
     value = parsed(override.value or "")
     if "${" in str(value):  # it would be filled in from this machine's environment
-        return Translation(name, shown, note=f"{untold}: {' '.join(key.ours)}", told=False)
+        note = f"{untold}: {' '.join(key.ours)}"
+        return Translation(name, shown, note=note, told=False, person=bool(ours))
     if override.value in ("", "null", "None") or not ours:
         return Translation(name, shown, note=key.note or f"nothing to set ({' '.join(key.ours)})")
 
     made = meaning(migration.find(key.stands_for) or key, value, facts)
     if isinstance(made, str):
         remark = f" ({key.note})" if key.note else ""
-        return Translation(name, shown, note=made or f"by hand: {ours}{remark}")
+        note = made or f"by hand: {ours}{remark}"
+        return Translation(name, shown, note=note, person=note.startswith("by hand"))
     role = "defaults" if facts.system == "ssp" else "solver"
     settings: Settings = {}
     for full, setting in made.items():

@@ -138,7 +138,7 @@ class Forced:
         beyond = np.flatnonzero(differences > bound)
         at = int(beyond[0]) if len(beyond) else None
         said = "same" if at is None else f"DIFFERS at token {at}"
-        said += f", largest difference {largest:.2g} of {count} (bound {bound:g})"
+        said += f", those of {count} drawn tokens differ by {largest:.2g} at most (bound {bound:g})"
         return Result("log-probs", at is None, said, at, count=count, largest=largest)
 
     def _renderer(self, role: str) -> Renderer:

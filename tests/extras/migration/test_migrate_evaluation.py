@@ -42,6 +42,19 @@ def test_a_value_that_a_script_does_not_have_is_no_reason(tmp_path: Path, capsys
     assert main(["migrate", str(run)]) == 0
     printed = capsys.readouterr().out
     absent = len(re.findall(r"=\?  ->", printed))
-    set_here, reasons, untold, unknown = map(int, re.findall(r"\d+(?= (?:set|with|unknown))", printed.splitlines()[-1]))
+    *_, counts, mine = printed.splitlines()
+    set_here, reasons, untold, unknown = map(int, re.findall(r"\d+(?= (?:set|with|unknown))", counts))
     assert absent == untold == 2
-    assert set_here + reasons + untold + unknown == int(printed.splitlines()[-1].split()[0])
+    assert set_here + reasons + untold + unknown == int(counts.split()[0])
+    assert mine == "2 keys need you: data.train_files, data.val_files"
+
+
+def test_a_script_of_verls_own_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["algorithm.adv_estimator=grpo", "trainer.total_epochs=15", "actor_rollout_ref.rollout.of_mine=1"]
+    assert main(["migrate", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "verl's own script" in printed
+    assert printed.endswith("\n2 keys need you: trainer.total_epochs, actor_rollout_ref.rollout.of_mine\n")
+    assert main(["migrate", *words[:1], "max_turns=3"]) == 0
+    printed = capsys.readouterr().out
+    assert "verl's own" not in printed and printed.endswith("\n0 keys need you\n")
