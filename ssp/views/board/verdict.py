@@ -173,7 +173,7 @@ class Judge:
         if self.valid is not None and self.valid <= PASSING:
             return f"Nobody wins: hardly a question of the {asker} passes", BAD
         if self.win is not None and self.win >= WON:
-            return f"The {answerer} has won: nothing is left to learn", FAIR
+            return f"The {answerer} has won: hardly anything is left to learn", FAIR
         if self.win is not None and self.win <= LOST:
             return f"The {answerer} has lost: it answers nothing right", BAD
         if answers < 0:

@@ -18,13 +18,13 @@ function go(name) {
   draw(false);
 }
 
-/** Draw the view in sight, if there is news for it. */
+/** Draw the view in sight, if there is news for it. What is returned ends with the drawing, also where that had begun before. */
 function draw(anew) {
   head();
-  if (!VIEWS[SSP.view] || (drawn[SSP.view] === SSP.version && !anew)) return;
+  if (!VIEWS[SSP.view] || (drawn[SSP.view] === SSP.version && !anew)) return draw.underWay;
   const name = SSP.view;
   drawn[name] = SSP.version;
-  return work("view", VIEWS[name].draw() || []).then(done => { if (!done) drawn[name] = -1; });
+  return draw.underWay = work("view", VIEWS[name].draw() || []).then(done => { if (!done) drawn[name] = -1; });
 }
 
 function head() {

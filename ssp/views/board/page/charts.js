@@ -122,7 +122,7 @@ class Chart {
         s("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, (this.spec.axis || compact)(tick)));
     }
     this.svg.append(s("text", { x: 0, y: this.height - 5 }, this.spec.unit.split(" ").pop()));
-    for (const tick of ticks(firstX, lastX, Math.min(8, width / 80)).filter(one => Number.isInteger(one) || this.spec.unit !== "step")) {
+    for (const tick of ticks(firstX, lastX, Math.min(8, width / 80)).filter(one => Number.isInteger(one) || ["hours", "tokens"].includes(this.spec.unit))) {
       this.svg.append(s("text", { x: this.x(tick), y: this.height - 5, "text-anchor": "middle" }, (this.spec.xform || plain)(tick)));
     }
   }
@@ -141,7 +141,7 @@ class Chart {
     const shown = thinned(faint ? smoothed(one.points, this.window(one)) : one.points, width / 2);
     this.svg.append(s("path", { d: path(shown), fill: "none", "stroke-width": 1.8, "stroke-linejoin": "round",
       "stroke-dasharray": one.dash === true ? "4 3" : one.dash || null, style: { stroke } }));
-    if (one.points.length <= 24) for (const [x, y] of one.points) {
+    if (one.points.length <= 24 && (one.of || SSP) === SSP) for (const [x, y] of one.points) {
       this.svg.append(s("circle", { cx: this.x(x), cy: this.y(y), r: 2.4, style: { fill: stroke } }));
     }
   }
@@ -196,7 +196,7 @@ class Chart {
     const left = this.x(from), right = Math.max(this.x(to), left + 3), late = left > this.width - 60;
     this.svg.append(s("rect", { x: left, y: PAD.top, width: right - left, height: this.height - PAD.top - PAD.bottom, "fill-opacity": .13, style: { fill: "var(--bad)" } }),
       s("line", { x1: left, x2: left, y1: PAD.top, y2: this.height - PAD.bottom, "stroke-width": 1.5, style: { stroke: "var(--bad)" } }),
-      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11 + 13 * (at % 4), "text-anchor": late ? "end" : "start", style: { fill: "var(--bad)" } }, text));
+      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11 + 13 * (at % 4), "text-anchor": late ? "end" : "start", class: "mark" }, text));
   }
 
   point(px) {

@@ -44,7 +44,7 @@ class Overview {
     held.name(accuracy());
     put(held.note, `${evaluated()}Bands: 95 %.`);
     return [() => this.judge(), () => win.draw({ ...SHARES, range: [...verdict.healthy, "healthy"], marks: alarms(), series: runs().map((of, at) =>
-      line(at ? `win rate, ${of.run.name}` : "win rate", OVER[at % 4], series("game", "game/win_rate", of), { of, dash: DASHES[at % 4], faint: true })) }), () => this.warn(),
+      line(SSP.others.length ? `win rate, ${of.run.name}` : "win rate", OVER[at % 4], series("game", "game/win_rate", of), { of, dash: DASHES[at % 4], faint: true })) }), () => this.warn(),
     () => held.draw({ ...SHARES, ends: 1, empty: "no evaluation yet", series: [
       line("all", "ink", accuracies, { band: band(accuracies, "eval/items") }), ...over("all", "ink", "eval", "eval/accuracy").slice(1),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
@@ -71,7 +71,7 @@ class Overview {
     const verdict = SSP.verdict;
     this.told.hidden = !verdict;
     if (!verdict) return;
-    put(this.told, h(`p.headline.is-${verdict.tone}`, {}, verdict.headline), h("p.sentence", {}, verdict.sentence),
+    put(this.told, h(`p.headline.is-${verdict.tone}`, {}, verdict.headline), h("p.sentence", {}, SSP.others.length ? h("b", {}, `${SSP.run.name}: `) : null, verdict.sentence),
       SSP.others.filter(other => other && other.verdict).map((other, at) => h("p.sentence", {}, h("b", {}, `${other.run.name}: `), `${other.verdict.headline}. ${other.verdict.sentence}`)));
     put(this.cards, verdict.cards.map(({ title, word, tone, facts }) => h(`div.answer.is-${tone}`, {}, h("h2", {}, capital(title)), h("p.word", {}, word),
       h("ul", {}, facts.map(fact => h("li", {}, fact))))));
