@@ -57,8 +57,7 @@ class Question:
     does not say). `id` is unique over all sources and splits: `<source>/<split>/<the row's id,
     index or number>`, without the parts that are not known. `rubric` says what a good answer has.
     `source`, `split` and `rubric` are "" when the row does not say. `category`: a column and its
-    value there, as `form.backwards`, where one was asked for. `row`: what an agent may be told, where
-    that was asked for: all columns of the row, `id` and `golds`."""
+    value there, as `form.backwards`, where one was asked for. `row`: see `ssp.data.told`."""
 
     id: str
     question: str
@@ -189,7 +188,6 @@ def read_questions(
     file: str = "",
     by: str = "",
     columns: Mapping[str, str] | None = None,
-    told: bool = False,
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has, or of
     `forms.QUESTIONS`:
@@ -201,19 +199,14 @@ def read_questions(
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
     name of the file that goes into the ids of rows which name another source themselves. `by`: the
     column of each question's category. InputError where it has more than CATEGORIES values.
-    `columns`: our name of a column → the file's. With `told` each question has its `row`."""
+    `columns`: our name of a column → the file's."""
     seen = {} if seen is None else seen
     questions: list[Question] = []
     for raw in rows(path):
         row = forms.question(forms.renamed(raw, columns or {}))
         question = _question(row, source, split, seen, dropped, file)
         if question is not None:
-            if by:
-                question = replace(question, category=row.category(by))
-            if told:
-                known = {"id": question.id, "golds": list(question.answers)}
-                question = replace(question, row={**row.fields, **known})
-            questions.append(question)
+            questions.append(replace(question, category=row.category(by)) if by else question)
     categories = {question.category for question in questions}
     rule = f"a column whose values are told apart has at most {CATEGORIES}"
     values = f"{path}: {len(categories)} values of {by}"
@@ -361,6 +354,5 @@ def _text(row: Row, extra: Row) -> str:
 
 
 def _not_empty(path: str | Path, kept: list[T]) -> list[T]:
-    rule = "a data file has at least one row"
-    hold(kept, rule, f"{path} has none that is kept", "check the file")
+    hold(kept, "a data file has at least one row", f"{path}: none is kept", "check the file")
     return kept
