@@ -22,6 +22,7 @@ from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
+from ssp.data.told import told
 from ssp.game import corpora, evaluation
 from ssp.game.evaluation import Kept, ScoredRow, predictions
 from ssp.game.judge import AnswerJudge, Item
@@ -175,8 +176,10 @@ def _batch(cfg: Config, folder: Path) -> int:
 def _questions(cfg: Config, chosen: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
     """A set's questions: all of `--data`, or those of a configured set that training's last
     evaluation asks."""
-    file, agent = files.resolve(chosen.file, "eval"), bool(cfg.answering.agent)
-    questions = read_questions(file, by=cfg.eval.by, told=agent)
+    file = files.resolve(chosen.file, "eval")
+    questions = read_questions(file, by=cfg.eval.by)
+    if cfg.answering.agent:
+        questions = told(file, questions)
     if not own:
         questions = [q for q in questions if not q.hops or q.hops in cfg.eval.hops]
         per_hop = per_hop or cfg.eval.final_questions_per_hop

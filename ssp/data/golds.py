@@ -4,11 +4,10 @@ A text that may hold several answers in no known form is refused: no policy coul
 import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ssp.base.text import normalise, same
+from ssp.base.text import normalise
 from ssp.data.rows import Row, show
 
 SEPARATOR = "<|answer_split|>"
@@ -37,12 +36,6 @@ _MORE = re.compile(
     r"(?!pred|model|wrong|incorrect|s_aliases)(.*(answers|alias|aliases|answer_list|synonyms)|answer)$"
 )
 """Names of columns that sound like right answers. PopQA's `s_aliases` are of the subject."""
-
-_SECRET = re.compile(
-    r"golds?|targets?|labels?|solutions?|rationale|rubric|reward_model|ground_truth|"
-    + _MORE.pattern.removesuffix("$")
-)
-"""Names of columns that an agent sees where it may see the right answers."""
 
 _LABEL = re.compile(r"\(?[A-Za-z0-9][.)]?")
 """The letter or number of an option."""
@@ -82,20 +75,6 @@ _SEVERAL = (
 _PERHAPS = re.compile(r"[\n\t；、｜]|\w\s*::\s*\w")
 """What stands between answers in some files, and inside one answer in others: only a list says
 which."""
-
-
-def hidden(value: Any, answers: Sequence[str]) -> Any:
-    """`value`, a row or a part of one, without what says the right `answers`: columns that are named
-    like some, and texts that are one, which become empty."""
-    if isinstance(value, Mapping):
-        kept = {}
-        for name, part in value.items():
-            if not _SECRET.fullmatch(name):
-                kept[name] = hidden(part, answers)
-        return kept
-    if isinstance(value, list):
-        return [hidden(part, answers) for part in value]
-    return "" if isinstance(value, str) and same(value, answers) else value
 
 
 def answers(

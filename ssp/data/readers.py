@@ -54,8 +54,7 @@ class Question:
     does not say). `id` is unique over all sources and splits: `<source>/<split>/<the row's id,
     index or number>`, without the parts that are not known. `rubric` says what a good answer has.
     `source`, `split` and `rubric` are "" when the row does not say. `category`: a column and its
-    value there, as `form.backwards`, where one was asked for. `row`: what an agent may be told, where
-    that was asked for: all columns of the row, `id` and `golds`."""
+    value there, as `form.backwards`, where one was asked for. `row`: see `ssp.data.told`."""
 
     id: str
     question: str
@@ -179,7 +178,6 @@ def read_questions(
     dropped: list[str] | None = None,
     file: str = "",
     by: str = "",
-    told: bool = False,
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has:
 
@@ -189,19 +187,13 @@ def read_questions(
     name none. Files that share `seen` share no id. With a list `dropped`, gold answers that
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
     name of the file that goes into the ids of rows which name another source themselves. `by`: the
-    column of each question's category. InputError where it has more than CATEGORIES values. With
-    `told` each question has its `row`."""
+    column of each question's category. InputError where it has more than CATEGORIES values."""
     seen = {} if seen is None else seen
     questions: list[Question] = []
     for row in rows(path):
         question = _question(row, source, split, seen, dropped, file)
         if question is not None:
-            if by:
-                question = replace(question, category=row.category(by))
-            if told:
-                known = {"id": question.id, "golds": list(question.answers)}
-                question = replace(question, row={**row.fields, **known})
-            questions.append(question)
+            questions.append(replace(question, category=row.category(by)) if by else question)
     categories = {question.category for question in questions}
     rule = f"a column whose values are told apart has at most {CATEGORIES}"
     values = f"{path}: {len(categories)} values of {by}"
@@ -329,8 +321,7 @@ def _text(row: Row, extra: Row) -> str:
 
 
 def _not_empty(path: str | Path, kept: list[T]) -> list[T]:
-    rule = "a data file has at least one row"
-    hold(kept, rule, f"{path} has none that is kept", "check the file")
+    hold(kept, "a data file has at least one row", f"{path}: none is kept", "check the file")
     return kept
 
 

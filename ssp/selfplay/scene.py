@@ -15,6 +15,7 @@ from ssp.base.text import normalise
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
+from ssp.data.told import told
 from ssp.game import corpora, protocols
 from ssp.game.settings import natural
 from ssp.game.world import files
@@ -98,13 +99,14 @@ def read_scene(cfg: Config) -> Scene:
     corpora.check(cfg)
     sets = []
     for item in cfg.data.eval:
-        agent = bool(cfg.answering.agent)
-        questions = read_questions(item.file, by=cfg.eval.by, told=agent)
+        questions = read_questions(item.file, by=cfg.eval.by)
+        if cfg.answering.agent:
+            questions = told(item.file, questions)
         sets.append(QuestionSet(item.name, questions, item.corpus))
     if cfg.eval.by and sets:
         rule = "the questions of the first evaluation set have the column that eval.by names"
-        told = any(question.category for question in sets[0].questions)
-        hold(told, rule, cfg.eval.by, "name one that they have, or leave it empty")
+        named = any(question.category for question in sets[0].questions)
+        hold(named, rule, cfg.eval.by, "name one that they have, or leave it empty")
     verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     added = _given_rows(cfg) if cfg.game.given > 0 else []
@@ -158,8 +160,8 @@ def read_items(cfg: Config) -> list[TargetRow]:
     if cfg.spec.rows == NOTHING:
         return [TargetRow("")]
     for row in read_targets(cfg.data.targets):
-        told = {"searches": str(row.searches or ""), "examples": row.examples}
-        hints = {field: text for field, text in told.items() if text}
+        shown = {"searches": str(row.searches or ""), "examples": row.examples}
+        hints = {field: text for field, text in shown.items() if text}
         items.append(TargetRow(row.answer, hints=hints))
     if cfg.referee.evidence == "counted":
         says = any("searches" in item.hints for item in items)

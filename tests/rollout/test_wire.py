@@ -19,6 +19,7 @@ from ssp.base.episode import SOLVER, Episode, Grade, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, RoleConfig, SimulatedConfig
 from ssp.data.readers import read_questions
+from ssp.data.told import told
 from ssp.game import protocols
 from ssp.game.evaluation import make_tasks
 from ssp.game.protocols.renderer import Renderer
@@ -239,14 +240,15 @@ def test_an_agent_gets_the_questions_row(golds: bool, tmp_path: Path) -> None:
     if golds:
         solve.golds = True  # type: ignore[attr-defined]
     (tmp_path / "q.jsonl").write_text(json.dumps(ROW))
-    questions = read_questions(tmp_path / "q.jsonl", source="mine", told=True)
+    file = tmp_path / "q.jsonl"
+    questions = told(file, read_questions(file, source="mine"))
     (task,) = make_tasks(questions, 0, "train", "eval/q")
     assert playing(solve, "a<|im_end|>", task=task).final == "x"
-    told = {"id": "mine/7", "question": "Which city is it?", "hops": 2, "contexts": ["The river Seine."]}
+    shown = {"id": "mine/7", "question": "Which city is it?", "hops": 2, "contexts": ["The river Seine."]}
     if golds:
         assert rows == [{**ROW, "id": "mine/7", "golds": ["Paris", "Paname"]}]
     else:
-        assert rows == [{**told, "hint": "", "extra_info": {"country": "France"}}]
+        assert rows == [{**shown, "hint": "", "extra_info": {"country": "France"}}]
     assert playing(solve, "a<|im_end|>").final == "x" and rows[1] == {"id": "g0", "question": "Which city is it?"}
 
 

@@ -100,7 +100,8 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     async def solve(player: AgentPlayer) -> Any:  # on a loop of its own, which it may block
         answer, raised = await on_loop(asked(player), named)
         if raised is not None:  # sys.exit too
-            player.said = "".join(traceback.format_exception(raised))
+            if not player.episode.stopped:  # by a limit, which a client may raise for
+                player.said = "".join(traceback.format_exception(raised))
             raise RuntimeError(named) from raised
         return answer
 
@@ -179,7 +180,7 @@ def play(
 def _keep(players: Sequence[AgentPlayer], file: Path | None) -> None:
     """Write what agents said on their standard error, and tracebacks, into `file`; without one onto
     ours."""
-    told = [f"{one.episode.id}:\n{one.said}\n" for one in players if one.said]
+    told = [f"{one.episode.id}:\n{one.said[-KEEPS:]}\n" for one in players if one.said]
     if not told:
         return
     if file is None:

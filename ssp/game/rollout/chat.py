@@ -65,17 +65,16 @@ def check(body: object, model: str = MODEL) -> None:
     """Refused, by name, for a request to `model` that asks for what cannot be done here."""
     if not isinstance(body, dict) or body.get("model") != model:
         raise Refused(f"a request is an object with model={model}")
-    odd = [name for name in body if name not in KNOWN and not _usual(name, body[name])]
+    odd = []
+    for name, value in body.items():
+        usual = USUAL.get(name)
+        neutral = value == usual and type(value) is type(usual)  # True is no number
+        if value and not neutral and name not in KNOWN:
+            odd.append(name)
     if odd:
         raise Refused(f"{', '.join(odd)}: not done here, so leave it out")
     if body.get("tool_choice") not in (None, "auto", "none"):
         raise Refused("tool_choice is auto or none, since what a policy writes is its own")
-
-
-def _usual(name: str, value: object) -> bool:
-    """Whether a key says what is done anyway. True is no number."""
-    usual = USUAL.get(name)
-    return not value or (value == usual and type(value) is type(usual))
 
 
 def tokens_of(body: Mapping[str, Any]) -> int | None:
@@ -191,7 +190,7 @@ def parsed(turn: str, body: Mapping[str, Any], id: str, thinking: bool = False) 
     stay text."""
     text, thoughts = until(turn, stops_of(body)), ""
     if thinking or text.lstrip().startswith("<think>"):
-        (thought,) = [THOUGHTS.match(text)]
+        thought = THOUGHTS.match(text)
         assert thought is not None  # it matches any text
         thoughts, text = thought[1].strip(), text[thought.end() :]
     calls: list[dict[str, Any]] = []

@@ -17,7 +17,7 @@ from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
-from ssp.data.golds import hidden
+from ssp.data.told import hidden
 from ssp.engines.base import FreeEngine, Generation, Sampling, StopWords
 from ssp.game.protocols.calls import SEARCH, TOOL, Call, read
 from ssp.game.protocols.renderer import Renderer

@@ -17,6 +17,7 @@ from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
+from ssp.data.told import told
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
 from ssp.record.reader import RunReader
@@ -120,8 +121,9 @@ def given(cfg: Config) -> list[Question]:
         return []
     if cfg.game.questions != "bank":
         file = files.resolve(cfg.data.questions, "questions")
-        told = bool(cfg.answering.agent)
-        return read_questions(resolve(file, "data.questions"), told=told)
+        place = resolve(file, "data.questions")
+        questions = read_questions(place)
+        return told(place, questions) if cfg.answering.agent else questions
     place = resolve(cfg.data.questions, "data.questions")
     questions = _exported(place) if is_bank(place) else _accepted(cfg, place)
     rule = "a bank holds at least one accepted question"
