@@ -1,7 +1,6 @@
 """Plays an environment of `verifiers`: it asks the policy at the episode's endpoint, and its rubric
 scores what came of it."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,17 @@ def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
         rule, step = "an environment of verifiers is installed", "pip install it"
         with holding(Exception, rule, lambda error: f"{environment}: {error}", step):
             loaded = load_environment(environment, **options)
-    rows = {_asked(row): row for row in map(dict, loaded.get_dataset())}
+    rows: dict[str, dict[str, Any]] = {}
+    for each in loaded.get_dataset():
+        prompt = each["prompt"]
+        asked = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+        rows[asked] = dict(each)
 
     async def solve(question: str, client: Any, model: str, tools: Any) -> Any:
-        row = rows.get(question)
-        hold(row, "a row asks what the environment asks", question[:80], "write the rows again")
+        known, step = question in rows, "write the rows again"
+        hold(known, "a row asks what the environment asks", question[:80], step)
         asking = OpenAIChatCompletionsClient(client)
-        output = await loaded.run_rollout(row, asking, model, {})
+        output = await loaded.run_rollout(rows[question], asking, model, {})
         if output.get("error"):
             raise RuntimeError(output["error"])
         score = float(output["reward"])
@@ -41,9 +44,3 @@ def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
 
     solve.write = write  # type: ignore[attr-defined]
     return solve
-
-
-def _asked(row: Mapping[str, Any]) -> str:
-    """What a row asks: the last message of its prompt."""
-    prompt = row["prompt"]
-    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])

@@ -25,9 +25,9 @@ def servers_are_reached(cfg: Config) -> None:
             step = "export it, and write headers: {Authorization: Bearer MY_KEY}, or env: [MY_KEY]"
             hold(not wrong, rule, f"{where}: {', '.join(wrong)}", step)
 
-            unused = server.headers if server.is_program else server.env
+            unused = [*server.headers] if server.is_program else server.env
             rule = "a program gets env, and an address gets headers"
             hold(not unused, rule, f"{where}: {', '.join(unused)}", "leave them out")
-            absent = set(server.rename) - set(server.only) if server.only else set()
+            absent = {name for name in server.rename if server.only and name not in server.only}
             rule = "rename is of tools that are offered"
             hold(not absent, rule, f"{where}: {', '.join(sorted(absent))}", "add them to only")
