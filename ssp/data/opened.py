@@ -175,6 +175,7 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def opened(path: Path) -> IO[bytes]:
+    """The unpacked bytes of a file. InputError where its ending is not that of its kind."""
     with path.open("rb") as stream:
         head = stream.read(8)
     kind = next((ending for magic, ending in _MAGIC.items() if head.startswith(magic)), "")
@@ -192,6 +193,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def unreadable(path: Path, reason: str, error: Exception) -> InputError:
+    """What is said of a file that cannot be read."""
     if isinstance(error, FileNotFoundError):
         return InputError("a data file must exist", str(path), "check the path")
     kind = "jsonl, packed or not"
