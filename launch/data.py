@@ -39,9 +39,11 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
     path."""
     summary = "Convert and merge question files; formats are recognised row by row."
-    if list(argv) == [FORMS]:
-        return _shown()
     args = options(argv, "data", summary, flags)
+    if args.action == FORMS:
+        return _shown()
+    rule = "ssp data convert takes SRC, --to and --out"
+    hold(args.src and args.to and args.out, rule, "not all of them", "see ssp data --help")
     rule = "--out is a file that does not exist yet"
     hold(not args.out.exists(), rule, args.out, "remove it or choose another")
     of_traces = args.to == TRACES
@@ -124,14 +126,14 @@ def _names(text: str) -> list[str]:
 def flags(parser: Parser) -> None:
     """The options of `ssp data`."""
     add = parser.add_argument
-    add("action", choices=["convert"], help=f"or: ssp data {FORMS}, what is read")
+    add("action", choices=["convert", FORMS], help=f"{FORMS}: show what is read")
     add(
         "src",
-        nargs="+",
+        nargs="*",
         type=Path,
         help="a file, a pattern 'train-*.parquet', or a folder with train, dev and test",
     )
-    add("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
+    add("--to", default="", choices=list(WRITERS), help="format; ssp keeps the answers only")
     add(
         "--found",
         nargs="+",
@@ -148,7 +150,7 @@ def flags(parser: Parser) -> None:
         metavar="K",
         help=f"traces: documents in a prompt ({rag.TOPK})",
     )
-    add("--out", required=True, type=Path, help="file to make: .jsonl, .jsonl.gz or .parquet")
+    add("--out", type=Path, help="file to make: .jsonl, .jsonl.gz or .parquet")
     add(
         "--source",
         default="",

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 from ssp.data.rows import Row, show
@@ -180,13 +179,21 @@ def recast(row: Row, forms: Sequence[RowForm]) -> Row:
             several += form.values(row.fields, path)
             used.add(path.partition(".")[0])
         if "*" in theirs or "+" in theirs:
-            lists = [value if isinstance(value, list) else [value] for value in several]
-            taken[ours] = list(dict.fromkeys(chain(*lists)))
+            items: list[Any] = []
+            taken[ours] = items
+            for value in several:
+                listed = value if isinstance(value, list) else [value]
+                items += [item for item in listed if item not in items]
         elif several:
             taken[ours] = several[0]
+    for name in filter(row.has, {*taken} - used - {"id"}):
+        rule = f"a row of the form {form.name} has no column {name} of its own"
+        row.fail(name, rule, show(row.fields[name]), f"take out {name}, or {form.takes[name]}")
     if form.said is not None:
         taken["prediction"] = form.said(row.fields)
     kept = {name: value for name, value in row.fields.items() if name not in used}
+    if row.has("id"):
+        taken.pop("id", None)
     return replace(row, fields={**kept, **taken}, form=form.name)
 
 
@@ -202,7 +209,7 @@ def question(row: Row) -> Row:
             "question",
             rule,
             show(named),
-            "name it: ssp data convert FILE --columns question=COLUMN",
+            "name it: ssp data convert FILE --columns question=COLUMN --to plain --out NEW",
         )
     if not named:
         return row

@@ -176,6 +176,7 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def opened(path: Path) -> IO[bytes]:
+    """The unpacked bytes of a file. InputError where its ending is not that of its kind."""
     with path.open("rb") as stream:
         head = stream.read(8)
     kind = next((ending for magic, ending in _MAGIC.items() if head.startswith(magic)), "")
@@ -193,6 +194,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def unreadable(path: Path, reason: str, error: Exception) -> InputError:
+    """What is said of a file that cannot be read."""
     if isinstance(error, FileNotFoundError):
         step = command(str(path)) or "check the path"
         return InputError("a data file must exist", str(path), step)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from launch.main import main as console
+from ssp.base.errors import InputError
 from ssp.data import forms
 from ssp.data.readers import read_questions
 
@@ -108,6 +109,15 @@ def test_every_form_of_questions_is_read(tmp_path: Path, form: forms.RowForm) ->
     (question,) = read_questions(tmp_path / "q.jsonl")
     assert (question.question, question.answers) == ("who?", ("x", "y"))
     assert question.id == ("7" if "id" in form.takes else "0")
+
+
+@pytest.mark.parametrize(
+    "row", [{"question": "who?", "answer": "x", "Answer": "y"}, {**QUESTIONS["PopQA"], "answers": ["z"]}]
+)
+def test_a_column_of_ours_beside_one_of_a_form_is_asked_about(tmp_path: Path, row: dict[str, Any]) -> None:
+    (tmp_path / "q.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has no column answer"):
+        read_questions(tmp_path / "q.jsonl")
 
 
 NESTED = [
