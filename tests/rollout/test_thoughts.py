@@ -10,7 +10,6 @@ from scripts import Books, encode, limits, pieces, play
 
 from ssp.base.episode import Document, Episode, Outcome
 from ssp.base.errors import InputError
-
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
