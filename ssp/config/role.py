@@ -203,10 +203,9 @@ class LimitsConfig:
     longer one is neither cut nor refused. `total_tokens`: in all, at least prompt_tokens +
     turn_tokens x (searches + 1) + observation_tokens x searches (where overflow=stop). `overflow`:
     when the next turn might not fit: stop, drop (the text of the oldest observation goes), or
-    answer (before that, one turn is told to answer). `skip`: prompts: given questions with a prompt
-    above prompt_tokens, which are counted and not played; cut: of episodes that ran out of tokens
-    nothing is learned; both. `stages`: [{step, turn_tokens, total_tokens}, ...], limits from the
-    role's update `step` on (0 = as before)."""
+    answer (the last one that fits is told so). `skip`: what is left out: prompts, given questions
+    with a prompt above prompt_tokens; cut, episodes out of tokens from learning. `stages`: [{step,
+    turn_tokens, total_tokens}, ...], limits from the role's update `step` on (0 = as before)."""
 
     searches: Count = 5
     retries: Count = 0
