@@ -112,6 +112,18 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a file of weights lies in `folder`, whatever it is called."""
+    return any(folder.glob("*.safetensors"))
+
+
+def tensors(file: Path) -> dict[str, Any]:
+    """The arrays in a file of weights, by name. SafetensorError or OSError: it cannot be read."""
+    from safetensors.numpy import load_file
+
+    return dict(load_file(file))
+
+
 def _refuse_other_weights(folder: Path) -> None:
     """InputError that says what lies in a folder without weights that can be read."""
     others: list[str] = []

@@ -204,10 +204,11 @@ class LimitsConfig:
     that are told so; one more ends the episode. `turn_tokens`: new tokens of a turn.
     `observation_tokens`: new tokens of an observation. `prompt_tokens`: room for the prompt; a
     longer one is neither cut nor refused. `total_tokens`: in all, at least prompt_tokens +
-    turn_tokens x (searches + 1) + observation_tokens x searches (unless overflow=drop). `overflow`:
-    when the next turn might not fit: stop, or drop (the text of the oldest observation goes).
-    `stages`: [{step, turn_tokens, total_tokens}, ...], limits from the role's update `step` on (0 =
-    as before)."""
+    turn_tokens x (searches + 1) + observation_tokens x searches (where overflow=stop). `overflow`:
+    when the next turn might not fit: stop, drop (the text of the oldest observation goes), or
+    answer (the last one that fits is told so). `skip`: what is left out: prompts, given questions
+    with a prompt above prompt_tokens; cut, episodes out of tokens from learning. `stages`: [{step,
+    turn_tokens, total_tokens}, ...], limits from the role's update `step` on (0 = as before)."""
 
     searches: Count = 5
     retries: Count = 0
@@ -215,7 +216,8 @@ class LimitsConfig:
     observation_tokens: Positive = 160
     prompt_tokens: Positive = 16
     total_tokens: Annotated[int, Within(2)] = 960
-    overflow: Literal["stop", "drop"] = "stop"
+    overflow: Literal["stop", "drop", "answer"] = "stop"
+    skip: Literal["none", "prompts", "cut", "both"] = "none"
     stages: list[StageConfig] = field(default_factory=list)
 
     def at(self, step: int | None) -> LimitsConfig:

@@ -243,7 +243,7 @@ def episode_fits_its_parts(cfg: Config, role: str) -> None:
         observed = limits.observation_tokens * limits.searches
         needed = limits.prompt_tokens + turns + observed
         parts = "prompt_tokens + turn_tokens x (searches + 1) + observation_tokens x searches"
-        rule = f"{where}: total_tokens is at least {parts}, unless overflow=drop"
+        rule = f"{where}: total_tokens is at least {parts}, where overflow=stop"
         sums = f"{limits.prompt_tokens} + {turns} + {observed} = {needed}"
         step = f"set {where}.total_tokens={needed}, or {role}.limits.overflow=drop"
         fits = limits.overflow != "stop" or total >= needed

@@ -57,6 +57,13 @@ def settings_fit(cfg: Config) -> None:
 RULES: tuple[Rule, ...] = (own_code_is_there, traces_fit_the_game, settings_fit)
 
 
+def by_token(block: RoleConfig) -> bool:
+    """Whether an episode's tokens have several advantages, which want it in one context."""
+    penalised = block.kl.coef > 0 and block.kl.place in ("reward", "future")
+    algorithm = block.algorithm
+    return algorithm in ("gae", "grpo_turns") or penalised or own.is_own(algorithm)
+
+
 def _losses(cfg: Config, role: str) -> Iterator[Check]:
     """A loss knows the distance of the policy from the one that sampled, and a KL acts where it
     stands."""
@@ -157,9 +164,7 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     step = f"set {role}.limits.overflow=stop and no {role}.agent, or {role}.algorithm=grpo"
     step += " kl.place=loss"
     cuts = block.limits.overflow == "drop" or bool(block.agent)
-    penalised = kl.coef > 0 and kl.place in ("reward", "future")
-    by_token = algorithm in ("gae", "grpo_turns") or penalised or own.is_own(algorithm)
-    yield cuts and by_token, rule, f"{role}.algorithm={algorithm}, kl.place={kl.place}", step
+    yield cuts and by_token(block), rule, f"{role}.algorithm={algorithm}, kl.place={kl.place}", step
 
 
 def _answerers(cfg: Config) -> Iterator[Check]:

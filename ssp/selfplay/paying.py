@@ -87,7 +87,7 @@ class Paying:
         """How many groups of a role have two episodes that earned differently."""
         groups: dict[int, list[Scored]] = defaultdict(list)
         for one in self.priced(games):
-            if one.scored is not None and not one.paid.spare and one.brief.role == role:
+            if one.scored is not None and self._compared(one) and one.brief.role == role:
                 groups[one.group].append(one.scored)
         return sum(self._credits.differ(role, known) for known in groups.values())
 
@@ -168,7 +168,7 @@ class Paying:
                 continue
             known = groups[one.group]
             roles[one.group] = one.brief.role
-            if one.scored is not None and not one.paid.spare:
+            if one.scored is not None and self._compared(one):
                 known.append(one.scored)
         left = {}
         for group, known in groups.items():
@@ -204,9 +204,20 @@ class Paying:
             return State.KEPT, paid
         if paid.spare:
             return State.DROPPED, replace(paid, cause="surplus")
+        if self._skipped(one):
+            return State.DROPPED, replace(paid, cause="cut")
         if left:
             return State.DROPPED, replace(paid, cause=left)
         return State.QUEUED, paid
+
+    def _skipped(self, one: Priced) -> bool:
+        """Whether the episode ran out of tokens and is not to be learned, nor compared with."""
+        skip = self._cfg.block(one.brief.role).limits.skip
+        return one.brief.stopped == "tokens" and skip in ("cut", "both")
+
+    def _compared(self, one: Priced) -> bool:
+        """Whether others of its group are compared with an episode that has a reward."""
+        return not one.paid.spare and not self._skipped(one)
 
     def _opponents(self, game: Game, asked_by: int | None) -> dict[str, int | None]:
         """The lowest and the highest version of the opponent: of who tried the question for its

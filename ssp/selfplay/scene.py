@@ -36,7 +36,8 @@ class Scene:
 
     `cfg` names every data file by its absolute path, as workers may have another working folder.
     `oracle`: the world that questions are about, in that world's words. `beside`: see `Targets`.
-    `given`: questions that stand among those which the roles ask."""
+    `given`: questions that stand among those which the roles ask. `skipped`: given questions that
+    are left out, since their prompt is too long."""
 
     cfg: Config
     items: list[TargetRow]
@@ -45,6 +46,7 @@ class Scene:
     models: dict[str, Path]
     beside: dict[str, str]
     given: list[TargetRow]
+    skipped: int = 0
 
     def targets(self) -> Targets:
         """The rows in the run's order, in batches of who asks, or of who answers where questions
@@ -58,13 +60,18 @@ class Scene:
         return Targets(*rows, given, cfg.game.most_right)
 
     def warnings(self) -> list[str]:
-        """A line for each server of tools whose episodes cannot be told apart, and for each
-        evaluation set that asks trained questions, whatever its file is called."""
+        """A line for each server of tools whose episodes cannot be told apart, for each evaluation
+        set that asks trained questions, whatever its file is called, and for questions that are
+        left out."""
         rows = [*self.items, *self.given]
         trained = {normalise(item.question) for item in rows if item.question}
         lines: list[str] = []
         for role in self.cfg.roles:
             lines += build.role_tools(self.cfg, role).warnings
+        if self.skipped:
+            role = self.cfg.spec.answerer
+            most = f"{role}.limits.prompt_tokens={self.cfg.block(role).limits.prompt_tokens}"
+            lines.append(f"{self.skipped:,} given questions have a prompt above {most}: left out")
         for one in self.sets:
             shared = sum(normalise(asked.question) in trained for asked in one.questions)
             if shared:
@@ -107,13 +114,34 @@ def read_scene(cfg: Config) -> Scene:
     verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     added = _given_rows(cfg) if cfg.game.given > 0 else []
+    count = len(items) + len(added)
+    items, added = _fitting(cfg, items, models), _fitting(cfg, added, models)
+    skipped = count - len(items) - len(added)
     shown = [item.question or item.target or item.hints.get("document", "") for item in items]
     shown += [row.question for row in added]
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), shown)
-    return Scene(cfg, items, sets, oracle, models, _beside(cfg, models), added)
+    return Scene(cfg, items, sets, oracle, models, _beside(cfg, models), added, skipped)
+
+
+def _fitting(cfg: Config, rows: list[TargetRow], folders: Mapping[str, Path]) -> list[TargetRow]:
+    """The rows whose prompt has room, where `limits.skip` of who answers asks for it. InputError
+    where none has."""
+    role = cfg.spec.answerer
+    limits = cfg.block(role).limits
+    if limits.skip not in ("prompts", "both") or not any(row.question for row in rows):
+        return rows
+    spoken = build.renderer(cfg, role, folders[role])
+    prompt = cfg.spec.plays[cfg.spec.answers].prompt
+    texts = [spoken.prompt(prompt, {"question": row.question}) for row in rows]
+    sizes = map(len, spoken.encode(texts))
+    fit = [row for row, size in zip(rows, sizes, strict=True) if size <= limits.prompt_tokens]
+    rule = f"a given question has a prompt of at most {role}.limits.prompt_tokens"
+    value = f"none of {len(rows):,} at {limits.prompt_tokens}"
+    hold(fit, rule, value, f"raise {role}.limits.prompt_tokens, or set {role}.limits.skip=none")
+    return fit
 
 
 def _sha256(facts: object) -> str:

@@ -9,11 +9,14 @@ import pytest
 from scripts import ANSWER, QWEN, SEARCH_R1, Books, Chain, encode, limits, pieces, play, search, with_tokens
 
 from ssp.base.episode import Document, Episode
+from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
+from ssp.learning.coldstart import ARTEFACT
+from ssp.selfplay.workers.build import tokenizer
 
 LONG = [Document(str(n), f'"Title {n}"\n' + f"passage {n} " * 12) for n in range(3)]
 
@@ -89,6 +92,38 @@ def test_overflow_drops_the_oldest_observation_and_never_the_question() -> None:
     assert (stopped.stopped, stopped.log.drops) == ("tokens", []) and len(stopped.log) <= size
     tight, read = contexts(SEARCH_R1, turns, limits(**{**vars(sizes), "total_tokens": len(encode(QWEN, prompt)) + 90}))
     assert (tight.stopped, read) == ("tokens", []), "without room for a turn, the question does not give way"
+
+
+@pytest.mark.parametrize("name", ["search-r1", "chat-tools"])
+def test_where_one_more_turn_fits_the_policy_is_told_to_answer(name: str) -> None:
+    """With what it found where that fits too; a policy that searches all the same is at its end."""
+    spoken = Renderer(protocols.get(name), QWEN)
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": "q"}}\n</tool_call><|im_end|>'
+    asks = call if name == "chat-tools" else search("q")
+    told = "No room is left for a search. Write the result between <answer> and </answer>."
+    prompt = spoken.prompt("solver", {"question": "Which city is it?"})
+    found = len(encode(QWEN, asks + spoken.observation(LONG)))
+    first, room = len(encode(QWEN, prompt)) + found, found + len(encode(QWEN, f"\n\n{told}\n")) + 160
+    sizes = limits(searches=9, turn_tokens=150, observation_tokens=1000, total_tokens=first + room, overflow="answer")
+    episode, read = contexts(spoken, [asks, asks, ANSWER], sizes)
+    assert (episode.final, episode.hits) == ("Paris", [3, 3]) and told not in read[1]
+    assert read[2].count("passage 0") == 2 * 12 and read[2].count(told) == 1, "what it found, then what it is to do"
+    assert len(episode.log) <= sizes.total_tokens
+    assert told not in "".join(text for kind, text in pieces(episode) if kind == "model")
+    again, _ = contexts(spoken, [asks, asks, asks], sizes)
+    assert (again.stopped, again.final, len(again.queries)) == ("tokens", None, 2)
+    narrow = replace(sizes, total_tokens=len(encode(QWEN, prompt + asks + told)) + 150 + 60)
+    without, shown = contexts(spoken, [asks, ANSWER], narrow)
+    assert (without.final, without.hits) == ("Paris", [0]) and told in shown[1] and "passage 0" not in shown[1]
+    lost, shown = contexts(spoken, ["I am lost.<|im_end|>", ANSWER], narrow)
+    assert lost.final == "Paris" and (told in shown[1] or name == "search-r1")
+    stopped, _ = contexts(spoken, [asks], replace(sizes, total_tokens=first + 100, overflow="stop"))
+    assert stopped.stopped == "tokens"
+
+
+def test_words_that_the_policy_cannot_read_are_refused() -> None:
+    with pytest.raises(InputError, match="a word of `last` cannot"):
+        Renderer(protocols.get("mini"), tokenizer(ARTEFACT)).last("solver")
 
 
 @pytest.mark.covers("SR-23")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,22 @@ T, F = True, False
 
 def row(cfg: Config, made: Game, id: str) -> dict[str, Any]:
     return next(r for r in settle(cfg, [made], 7).rows if r["id"] == id)
+
+
+@pytest.mark.parametrize("skip", ["none", "prompts", "cut", "both"])
+def test_of_an_episode_that_ran_out_of_tokens_nothing_is_learned_where_that_is_asked_for(skip: str) -> None:
+    """Nor is any other compared with it."""
+    made = game("g1", [T, F, T, F])
+    made.attempts[1] = replace(made.attempts[1], stopped="tokens")
+    settled = settle(config(solver__limits__skip=skip), [made], 7)
+    left = skip in ("cut", "both")
+    states = {r["id"]: (r["state"], r["cause"], r["reward"]) for r in settled.rows}
+    assert states["sg1a1"] == (("dropped", "cut", 0.0) if left else ("queued", "", 0.0))
+    assert [item.id for item in settled.samples[SOLVER]] == [f"sg1a{n}" for n in range(4) if n != 1 or not left]
+    alone = game("g2", [T, F, T, T])
+    alone.attempts[1] = replace(alone.attempts[1], stopped="tokens")
+    rest = settle(config(solver__limits__skip=skip), [alone], 7)
+    assert rest.counts["left/no_signal"] == left and len(rest.samples[SOLVER]) == (0 if left else 4)
 
 
 def test_a_game_with_signal() -> None:

@@ -38,7 +38,7 @@ def find(name: str) -> Model:
     folder = ARTEFACT if name in OWN else models.find(name, "model")
     if folder is None:
         return _published(name)
-    if not any(folder.glob("*.safetensors")):
+    if not models.has_weights(folder):
         config = folder / models.CONFIG
         shape = Shape.known(models.read_json(config)) if config.is_file() else None
         if shape is None:

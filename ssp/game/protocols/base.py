@@ -110,10 +110,11 @@ class Protocol:
 
     `kinds`: the tags that `parse` knows. `fields`: values of holes that the task does not fill.
     `template`: the layout of prompts, unless the model's settings name one. `plain`: the layout of
-    `template=plain`. `one_line`: every text becomes one line with single spaces. `question_mark`:
-    a question without one gets one. `retry`: what an invalid turn is told, with the hole {final};
-    "" ends the episode. `end`: the end of turn of the model's family; "" is that of the layout.
-    `offers`: the tools beside the search, which a role's `tools` name, and no file."""
+    `template=plain`. `one_line`: every text becomes one line with single spaces. `question_mark`: a
+    question without one gets one. `retry`: what an invalid turn is told, with the hole {final}; ""
+    ends the episode. `last`: the same, where the context has room for one more turn. `end`: the end
+    of turn of the model's family; "" is that of the layout. `offers`: the tools beside the search,
+    which a role's `tools` name, and no file."""
 
     __pydantic_config__ = STRICT
 
@@ -129,6 +130,11 @@ class Protocol:
     one_line: bool = False
     question_mark: bool = False
     retry: str = ""
+    # Not in the protocol's mark: what was played and practised without it stays valid.
+    last: str = field(
+        default="No room is left for a search. Write the result between <{final}> and </{final}>.",
+        repr=False,
+    )
     end: str = ""
     offers: tuple[Offer, ...] = ()
 

@@ -122,6 +122,15 @@ class Renderer:
         """What an invalid turn of `role` is told, without its frame."""
         return self.protocol.retry.replace("{final}", self.protocol.role(role).final)
 
+    def last(self, role: str) -> str:
+        """What `role` is told where only one more turn fits. InputError where the tokenizer cannot
+        write it."""
+        text = self.protocol.last.replace("{final}", self.protocol.role(role).final)
+        (ids,) = self.encode([text])
+        if getattr(self.tokenizer, "unk_token_id", None) in ids:
+            raise self._unwritten("a word of `last`")
+        return text
+
     def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
         """`text` as the layout shows it after the policy's turn: what stands before it, the text,
         what opens the next turn. `ended`: the turn's last token is one of `ends`; else the turn

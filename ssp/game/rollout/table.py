@@ -26,8 +26,9 @@ class Seat:
 
     `slot`: the engine's. `pending`: ids that the engine has not read yet. `turns`: turns with calls
     and invalid ones so far. `begin`: where the last turn begins in the log. `asked`: the calls that
-    wait for an answer. `ended`: whether the last turn closed with an end of turn. `seen` and
-    `read_to`: see `ToolRequest`."""
+    wait for an answer. `ended`: whether the last turn closed with an end of turn. `forgot`: whether
+    thoughts of it left the context. `last`: whether the next turn was told to be the last one.
+    `seen` and `read_to`: see `ToolRequest`."""
 
     task: Task
     episode: Episode
@@ -38,6 +39,8 @@ class Seat:
     begin: int = 0
     asked: tuple[Call, ...] = ()
     ended: bool = False
+    forgot: bool = False
+    last: bool = False
     seen: dict[str, Document] = field(default_factory=dict)
     read_to: dict[str, int] = field(default_factory=dict)
 
@@ -74,6 +77,10 @@ class Table:
         self._stops = {
             searching: renderer.stops(self._prompt, searching) for searching in (True, False)
         }
+        self._last = ""
+        if self._limits.overflow == "answer":
+            self._last = renderer.last(self._prompt)
+        self._told = len(renderer.encode([self._last])[0])
         # A search adds the seconds of its stages, under STAGE.
         self.seconds = {"generate": 0.0, "search": 0.0}
         self._adding = threading.Lock()
@@ -145,26 +152,30 @@ class Table:
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
         elif not action.calls or (searches and not seat.source.searching):
-            self._invalid(seat)  # of self-search, a search is
-        elif seat.turns >= self._limits.searches:
-            episode.stopped = "turns"
+            self._invalid(seat, turn)  # of self-search, a search is
+        elif seat.last or seat.turns >= self._limits.searches:
+            episode.stopped = "tokens" if seat.last else "turns"
         else:
             seat.turns += 1
             if not searches or self._goes_out(seat.source, turn, generation):
                 seat.asked = action.calls
+                self._forget(seat, turn)
 
-    def _invalid(self, seat: Seat) -> None:
+    def _invalid(self, seat: Seat, turn: str) -> None:
         """End the episode for a turn that neither searches nor hands in, or tell it so."""
         episode = seat.episode
         episode.invalid += 1
         if episode.invalid > self._limits.retries or not self._protocol.retry:
             episode.stopped = "malformed"
-        elif seat.turns >= self._limits.searches:
-            episode.stopped = "turns"
+        elif seat.last or seat.turns >= self._limits.searches:
+            episode.stopped = "tokens" if seat.last else "turns"
         else:
             seat.turns += 1
-            text = self._renderer.retry(self._prompt)
-            self._show(seat, self._shown([], text, seat.ended))
+            self._forget(seat, turn)
+            shown = self._shown([], self._renderer.retry(self._prompt), seat.ended)
+            if self._closes(seat, shown):
+                shown = self._shown([], self._last, seat.ended)
+            self._show(seat, shown)
 
     def find(self, seats: Sequence[Seat]) -> Found:
         """Answer what `seats` ask, by one search a corpus, and all calls of other tools at once. It
@@ -234,6 +245,8 @@ class Table:
             if not shared or key not in fitted:
                 fitted[key] = self._fit(answers, seat.ended)
             shown = fitted[key]
+            if self._closes(seat, shown):
+                shown = self._closing(seat, answers)
             if not self._show(seat, shown):
                 continue
             for call, documents, kept in zip(asked, answers, shown.results, strict=True):
@@ -247,7 +260,6 @@ class Table:
         """Log an observation; False, and the end of the episode, when it does not fit."""
         log = seat.episode.log
         seat.pending = shown.ids
-        forgot = self._forget(seat)
         length = _length(log) + len(shown.ids)
         if self._limits.overflow == "stop" and length > self._limits.total_tokens:
             seat.episode.stopped = "tokens"
@@ -255,32 +267,52 @@ class Table:
         log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
         log.append(Kind.OBSERVATION, shown.ids[shown.begin : shown.end])
         log.append(Kind.TEMPLATE, shown.ids[shown.end :])
-        if forgot:
+        if seat.forgot:
             self._reopen(seat)
         return True
 
-    def _forget(self, seat: Seat) -> bool:
-        """Leave out of the context what the layout no longer shows of the last turn; whether there
-        is something."""
-        if self._renderer.forgets is None:
+    def _closes(self, seat: Seat, shown: Shown) -> bool:
+        """Whether behind `shown` only one more turn fits, which overflow=answer tells the
+        policy."""
+        if not self._last:
             return False
+        room = self._limits.total_tokens - _length(seat.episode.log) - len(shown.ids)
+        seat.last = room < 2 * self._limits.turn_tokens + self._told
+        return seat.last
+
+    def _closing(self, seat: Seat, answers: list[list[Document]]) -> Shown:
+        """The observation before the last turn: with the answers where they fit, else without."""
+        shown = self._fit(answers, seat.ended, self._last)
+        room = self._limits.total_tokens - _length(seat.episode.log) - len(shown.ids)
+        if room < self._limits.turn_tokens:
+            shown = self._shown([[] for _ in answers], self._last, seat.ended)
+        return shown
+
+    def _forget(self, seat: Seat, turn: str) -> None:
+        """Leave out of the context what the layout no longer shows of `turn`, the last one."""
+        seat.forgot = False
+        if self._renderer.forgets is None:
+            return
         before, _ = self._renderer.forgets
         log = seat.episode.log
-        ids = log.ids[seat.begin :]
-        thought = self._renderer.forgotten(self._renderer.decode(ids))
-        _, gone = passages.tokens(self._places(ids), 0, thought)
+        places = self._places(log.ids[seat.begin :])
+        _, gone = passages.tokens(places, 0, self._renderer.forgotten(turn))
         if before + gone:
             log.forget(seat.begin - before, seat.begin + gone)
-        return before + gone > 0
+            seat.forgot = True
 
-    def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
+    def _fit(self, results: list[list[Document]], ended: bool, last: str = "") -> Shown:
         """The observation of as much of `results` as fits into `observation_tokens`, their frame
-        included."""
+        included; behind it `last`."""
 
         def show(kept: passages.Results) -> Shown:
-            return self._shown(kept, self._protocol.observation(*kept), ended)
+            text = self._protocol.observation(*kept)
+            if last:
+                text = f"{text.rstrip()}\n\n{last}\n"
+            return self._shown(kept, text, ended)
 
-        most, tokenizer = self._limits.observation_tokens, self._renderer.tokenizer
+        most = self._limits.observation_tokens + (self._told if last else 0)
+        tokenizer = self._renderer.tokenizer
         return passages.fit(results, most, tokenizer, show, lambda trial: len(trial.ids))
 
     def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:

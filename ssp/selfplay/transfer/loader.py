@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from ssp.base.errors import Fault, InputError
-from ssp.base.models import weight_files
+from ssp.base.models import tensors, weight_files
 from ssp.config.crews import bound
 from ssp.config.schema import Config
 from ssp.engines import Engine
@@ -18,13 +18,12 @@ def read(folder: Path) -> Weights:
     """The tensors of a model folder. Fault `payload_lost` when a file is missing or differs from
     the folder's record."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
 
     weights: Weights = {}
     try:
         check_files(folder)
         for file in weight_files(folder):
-            weights |= load_file(file)
+            weights |= tensors(file)
     except (InputError, OSError, SafetensorError) as error:
         raise Fault("payload_lost", str(error)) from error
     return weights

@@ -34,6 +34,7 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee import guide as guides
 from ssp.game.rollout import Search, Settings, agents, rollout, servers, tools
 from ssp.learning import coldstart, tiny
+from ssp.learning.settings import by_token
 from ssp.learning.tiny.actor import Actor
 from ssp.learning.warmup.loop import ENTRY as WARMUP
 from ssp.record import runfolder
@@ -193,6 +194,13 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     spoken = renderer(cfg, role, folder)
     for prompt in cfg.spec.prompts_of(role):
         spoken.stops(prompt)
+        if block.limits.overflow == "answer":
+            spoken.last(prompt)
+    if spoken.forgets is not None and block.policy != "frozen":
+        rule = f"a chat template that forgets thoughts needs one advantage an episode ({role})"
+        step = f"set {role}.algorithm=grpo and kl.place=loss, or {role}.template=chatml"
+        value = f"{role}.algorithm={block.algorithm}, kl.place={block.kl.place}, {folder}"
+        hold(not by_token(block), rule, value, step)
     traits = block.engine.traits
     # which takes gigabytes and a GPU: the actors say whether it loads
     if traits.model == "share":
