@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +41,9 @@ class Learner(Publisher):
     model `model_dir`. `ranks`: the other ranks that make every call that computes, None for none."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
-        with without(*NEEDLESS), uncollected():
+        # Once the library has looked what is installed, it imports that.
+        needless = () if "transformers" in sys.modules else NEEDLESS
+        with without(*needless), uncollected():
             from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
         from ssp.learning.rehearsal import Rehearsal
