@@ -267,7 +267,6 @@ def test_in_a_league_refill_counts_what_the_newest_solver_tried(tmp_path: Path) 
         {"league__match": "prioritised", "proposer__policy": "frozen"},
         {"league__match": "prioritised", "game__questions": "dataset"},
         {"league__match": "mix", "game__proposals": 8},
-        {"league__every": 5},
     ],
 )
 def test_what_a_league_cannot_be_or_does_not_use_is_refused(changes: dict[str, Any]) -> None:
