@@ -18,7 +18,7 @@ from ssp.base.extras import extra
 from ssp.base.printable import say
 from ssp.capacity.memory import MB, find, threads
 from ssp.capacity.memory.engine import fitting
-from ssp.config import own
+from ssp.config import heldout, own
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
@@ -70,7 +70,8 @@ def main(argv: Sequence[str]) -> int:
     averaged = {name: of_set[-1] for name, of_set in lines.items()}
     if not (args.data or args.predictions):
         for chosen in cfg.data.eval:
-            if chosen.corpus == NO_CORPUS:  # nothing can be found there
+            # a control: nothing can be found there, or it is no new question
+            if chosen.corpus == NO_CORPUS or not heldout.apart(cfg, chosen.file):
                 averaged.pop(chosen.name, None)
     if args.summary:
         evaltable.write(args.summary, lines, averaged)

@@ -17,12 +17,14 @@ _PARTED = re.compile(
 
 
 def held_out(cfg: Config) -> bool:
-    """Whether the first set of `data.eval` is of other questions than those that are trained. A
-    role that asks may ask anything about its own world, and so may the run whose bank is played; a data
-    set's questions are those of its file."""
-    if not cfg.data.eval:
-        return False
-    asked = cfg.data.eval[0].file
+    """Whether the first set of `data.eval` is of other questions than those that are trained."""
+    return bool(cfg.data.eval) and apart(cfg, cfg.data.eval[0].file)
+
+
+def apart(cfg: Config, asked: str) -> bool:
+    """Whether no question of the file `asked` can be trained. A role that asks may ask anything
+    about its own world, and so may the run whose bank is played; a data set's questions are those
+    of its file."""
     if _PARTED.search(asked):
         return True
     trained = [cfg.rows] if cfg.rows else []

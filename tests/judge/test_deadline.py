@@ -34,6 +34,7 @@ def test_a_call_that_takes_all_its_time_keeps_within_call_timeout(monkeypatch: p
     asked = ["judge.kind=llm", "judge.url=http://127.0.0.1:1/v1", "judge.model=m", "referee.verifier=judge"]
     own = ["referee.evidence=none", "referee.rules=[malformed]", "proposer.reward_options.guide=judge"]
     alone = ["placement.proposers=1", "placement.solvers=1", "placement.judges=1"]
+    alone += ["placement.layout=separate", "placement.engine_gpus=1", "placement.learner_gpus=1"]
     cfg = load("search-r1-qwen2.5-3b-grpo", ["game.questions=proposer", "data.questions=", *asked, *own, *alone])
     episode = Episode("p0", "g0", PROPOSER, 0, final="Which city is it?", stopped="final")
     episode.documents.append(Document("1", '"Paris"\nParis is a city.'))

@@ -13,7 +13,7 @@ from ssp.capacity.placement import fits, lay
 from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, Split, choose, own
 from ssp.capacity.plan.simulate import Measured, simulate
-from ssp.config.crews import bound
+from ssp.config.crews import bound, judge_gpus, learners
 from ssp.config.nodes import GB, Node, parse
 from ssp.config.schema import Config
 
@@ -126,8 +126,9 @@ def settings(cfg: Config, split: Split) -> list[str]:
     words = [f"placement.layout={place.layout}"]
     words += [f"placement.engine_gpus={share:g}", f"placement.learner_gpus={share:g}"]
     words += [f"placement.{role}s={count}" for role, count in split.engines.items()]
-    words += [f"{name}.learner.ranks={count}" for name, count in split.ranks.items()]
-    if split.judges != place.judges:
+    for name, roles in learners(cfg).items():
+        words += [f"{role}.learner.ranks={split.ranks[name]}" for role in roles]
+    if split.judges != place.judges and not judge_gpus(cfg):
         words.append(f"placement.judges={split.judges}")
     if split.colocated and any(bound(cfg, role) for role in cfg.roles):
         preset = [f"schedule.max_staleness.{role}=0" for role in cfg.roles]
