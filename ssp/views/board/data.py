@@ -24,7 +24,7 @@ from ssp.selfplay.questions.records import REJECTED, VALID, VOID, identify
 from ssp.telemetry.figures import find
 from ssp.views.board import parts
 from ssp.views.board.alarms import Alarms
-from ssp.views.board.verdict import Judge
+from ssp.views.board.verdict import FirstScreen
 
 Row = dict[str, Any]
 FORM = 1
@@ -72,7 +72,7 @@ class Board:
         self._figures()
         self._accounts()
         _, accounts = self._rows.get(("accounts", ""), (0, {}))
-        judged = Judge(self.cfg, self.series, accounts).shown()
+        judged = FirstScreen(self.cfg, self.series, accounts).shown()
         self._set("verdict", "", {**judged, "alarms": self._alarms.shown()})
         for place, other in enumerate(self.others, start=1):
             other.look()
