@@ -5,7 +5,6 @@ import importlib
 import threading
 from contextlib import suppress
 from statistics import fmean
-from typing import Any
 
 EVERY = 2.0
 """Seconds between two looks."""
@@ -47,9 +46,9 @@ class Gpus:
                 nvml.nvmlDeviceGetHandleByIndex(at) for at in range(nvml.nvmlDeviceGetCount())
             ]
             while handles and not self._ended.wait(EVERY):
-                self._looks.append([_look(nvml, handle) for handle in handles])
-
-
-def _look(nvml: Any, handle: Any) -> tuple[float, float]:
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, memory.used / memory.total
+                look = []
+                for handle in handles:
+                    busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+                    look.append((busy, memory.used / memory.total))
+                self._looks.append(look)

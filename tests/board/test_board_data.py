@@ -18,7 +18,8 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.telemetry.runlog import RunLog
 from ssp.views.board import parts
-from ssp.views.board.data import Board, details, pieces
+from ssp.views.board.data import Board
+from ssp.views.board.transcripts import details, pieces
 from tests.board.boarded import ASYNC, GOLDEN, by_hand, looked, played, rows, scrubbed
 from tests.selfplay import fakes
 

@@ -14,7 +14,8 @@ from ssp.base.errors import SspError
 from ssp.base.files import whole
 from ssp.base.models import called
 from ssp.record.runfolder import RunFolder
-from ssp.views.board.data import Board, details
+from ssp.views.board.data import Board
+from ssp.views.board.transcripts import details
 
 PAGE = Path(__file__).parent / "page"
 NOTHING = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"

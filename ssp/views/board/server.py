@@ -15,8 +15,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ssp.base.errors import InputError
-from ssp.views.board.data import Board, details
+from ssp.views.board.data import Board
 from ssp.views.board.saved import NOTHING, PAGE, plain
+from ssp.views.board.transcripts import details
 
 HEADERS = {
     "content-security-policy": (

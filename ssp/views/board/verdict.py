@@ -125,8 +125,8 @@ class Card(NamedTuple):
     facts: list[str]
 
 
-class Judge:
-    """Judges one run. `series` reads its figures; `accounts` are those of its ledger, or empty."""
+class FirstScreen:
+    """What the first screen of one run says. `series` reads its figures; `accounts` are those of its ledger, or empty."""
 
     def __init__(self, cfg: Config, series: Series, accounts: Mapping[str, Any]) -> None:
         self._cfg = cfg
@@ -140,13 +140,13 @@ class Judge:
 
     def shown(self) -> dict[str, Any]:
         """{headline, tone, sentence, cards, healthy}: what the board's first screen shows."""
-        headline, tone = self._headline()
-        cards = self._learning()
-        cards += [self._left(), self._trust()]
+        headline, tone = self.headline()
+        cards = self.learning()
+        cards += [self.left(), self.trust()]
         return {
             "headline": headline,
             "tone": tone,
-            "sentence": self._sentence(),
+            "sentence": self.sentence(),
             "cards": [card._asdict() for card in cards],
             "healthy": list(HEALTHY),
         }
@@ -160,7 +160,7 @@ class Judge:
             return True
         return self.win is not None and self.win <= WIN_RATE and self.valid >= VALID_RATE
 
-    def _headline(self) -> tuple[str, str]:
+    def headline(self) -> tuple[str, str]:
         """Who wins, in a few words, and how good that is."""
         asker, answerer = self.asker, self.answerer
         learned = self._answering()
@@ -186,7 +186,7 @@ class Judge:
             return f"The {asker} learns; of the {answerer} it is not certain", FAIR
         return "Unsure: no change is certain yet", UNSURE
 
-    def _sentence(self) -> str:
+    def sentence(self) -> str:
         """Who learned, by how much."""
         parts = []
         change = self._answering()
@@ -237,7 +237,7 @@ class Judge:
         points = self._series(role, "reward/all") or self._series(role, "reward/mean")
         return over_steps("reward", points, share=False)
 
-    def _learning(self) -> list[Card]:
+    def learning(self) -> list[Card]:
         """A card for each role: does it learn?"""
         hint = "no evaluation twice: eval.every=10 measures it"
         cards = [_learns(self.answerer, self._answering(), hint)]
@@ -258,7 +258,7 @@ class Judge:
             cards.append(card)
         return cards
 
-    def _left(self) -> Card:
+    def left(self) -> Card:
         """Is something left to learn?"""
         flat = end_of(self._series("game", "game/no_signal_rate"))
         facts = []
@@ -281,7 +281,7 @@ class Judge:
                 word, tone = "no", BAD
         return Card("something left to learn", word, tone, facts or ["nothing was played yet"])
 
-    def _trust(self) -> Card:
+    def trust(self) -> Card:
         """Can one trust the figures?"""
         facts, tones = [], []
         issued = sum(self._accounts.get("issued", {}).values())
@@ -299,14 +299,14 @@ class Judge:
         else:
             facts.append("no ledger yet")
             tones.append(UNSURE)
-        referee, tone = self._referee()
+        referee, tone = self.referee()
         facts += referee
         tones.append(tone)
         worst = next(tone for tone in (BAD, FAIR, UNSURE, GOOD) if tone in tones)
         word = {BAD: "no", FAIR: "partly", UNSURE: "not checked", GOOD: "yes"}[worst]
         return Card("can I trust it", word, worst, facts)
 
-    def _referee(self) -> tuple[list[str], str]:
+    def referee(self) -> tuple[list[str], str]:
         """What the world's oracle says of accepted and refused questions."""
         truth = dict(self._series("game", "audit/label_truth"))
         if not self.asker:

@@ -10,7 +10,7 @@ import pytest
 from ssp.config.schema import Config
 from ssp.selfplay.health import VALID_RATE, WIN_RATE
 from ssp.views.board.alarms import GAME, Alarms
-from ssp.views.board.verdict import BAD, FAIR, GOOD, UNSURE, Judge, over_evaluations, over_steps
+from ssp.views.board.verdict import BAD, FAIR, GOOD, UNSURE, FirstScreen, over_evaluations, over_steps
 from tests.selfplay import fakes
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -48,7 +48,7 @@ def healthy() -> dict[str, Any]:
 
 def judged(changes: dict[str, Any], accounts: dict[str, Any] = ACCOUNTS, cfg: Config | None = None) -> dict[str, Any]:
     figures = {**healthy(), **changes}
-    return Judge(cfg or fakes.config(), lambda role, name: figures.get(f"{role} {name}", []), accounts).shown()
+    return FirstScreen(cfg or fakes.config(), lambda role, name: figures.get(f"{role} {name}", []), accounts).shown()
 
 
 def card(said: dict[str, Any], title: str) -> dict[str, Any]:
