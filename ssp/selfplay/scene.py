@@ -175,8 +175,8 @@ def _given_rows(cfg: Config) -> list[TargetRow]:
     rows = []
     for asked in given(cfg):
         golds = tuple(asked.answers)
-        about = {"rubric": asked.rubric, "row": asked.row}
-        rows.append(TargetRow(golds[0], asked.question, golds, **about))
+        row = TargetRow(golds[0], asked.question, golds, rubric=asked.rubric, row=asked.row)
+        rows.append(row)
     return rows
 
 

@@ -237,7 +237,7 @@ class Stages:
         if self.redraws:
             draw = (*draw, self.redraws)
         seed = derive(self._cfg.seed, *draw)
-        row = {}
+        row: dict[str, Any] = {}
         if self._cfg.block(role).agent:
             row = {"id": game.id, **game.row, "golds": list(game.golds or (game.target,))}
         return Task(

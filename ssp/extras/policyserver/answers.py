@@ -3,7 +3,6 @@ played together."""
 
 import asyncio
 import re
-from collections.abc import Hashable
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any
@@ -121,19 +120,19 @@ class Answerer:
             raise SspError(f"no answer within {patience:g} s") from None
         return made
 
-    def _play(self, key: Hashable, asked: list[tuple[Any, int]]) -> tuple[list[Any], None]:
+    def _play(self, key: Any, asked: list[tuple[Any, int]]) -> tuple[list[Any], None]:
         """Play the questions, or take the turns, of one temperature, each with its seed."""
-        what, heat = key  # type: ignore[misc]
+        what, heat = key
         settings = build.settings(self._cfg, self._role, heat)
         if what == "question":
             tasks = [self._task(i, text, seed) for i, (text, seed) in enumerate(asked)]
             return rollout(*self._parts, tasks, settings)[0], None
         engine, renderer, search = self._parts
-        engine = engine if isinstance(engine, FreeEngine) else OneByOne(engine)
+        live = engine if isinstance(engine, FreeEngine) else OneByOne(engine)
 
         async def take(number: int, body: dict[str, Any], seed: int) -> Any:
             task = self._task(number, "", seed)
-            player = AgentPlayer(engine, renderer, search, task, settings)
+            player = AgentPlayer(live, renderer, search, task, settings)
             try:
                 return await (player.chat(body) if what == CHAT else player.complete(body))
             except (ValueError, Refused, SspError) as error:

@@ -73,7 +73,7 @@ def routes(server: "MCPServer[Any]", answerer: Answerer, name: str) -> None:
 
 async def _reply(answerer: Answerer, name: str, what: str, body: Any) -> Mapping[str, Any]:
     """The reply to a request. InputError, Refused and ValueError for what cannot be done."""
-    hold(isinstance(body, dict), "a chat request is a JSON object", type(body), "send one")
+    hold(isinstance(body, dict), "a chat request is a JSON object", type(body).__name__, "send one")
     model = body.get("model")
     names, rule = (None, name, chat.MODEL), "model is one of those that GET /v1/models names"
     hold(model in names, rule, model, f"take {name}")

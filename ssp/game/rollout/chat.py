@@ -236,7 +236,7 @@ def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[str]:
     another one."""
     head = {name: value for name, value in reply.items() if name not in ("choices", "usage")}
     (choice,) = reply["choices"]
-    ended = {"index": 0, "logprobs": None, "finish_reason": choice["finish_reason"]}
+    ended: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": choice["finish_reason"]}
     if "message" in choice:
         head["object"] = "chat.completion.chunk"
         delta = dict(choice["message"])
