@@ -125,7 +125,9 @@ def test_given_questions_are_solved_and_trained_beside_proposed_ones() -> None:
     assert needs[1][PROPOSER] == need[1][PROPOSER]
 
 
-LAYOUTS = ["search-r1-qwen2.5-7b-grpo", "solver.batch=16", "steps=3600"]
+APART = """placement.layout=separate placement.engine_gpus=1 placement.learner_gpus=1 placement.solvers=4
+    solver.learner.ranks=4 solver.engine.memory=0.85"""
+LAYOUTS = ["search-r1-qwen2.5-7b-grpo", "solver.batch=16", "steps=3600", *APART.split()]
 
 
 def test_layouts_are_compared_with_hours_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,6 +147,11 @@ def test_layouts_are_compared_with_hours_and_memory(capsys: pytest.CaptureFixtur
     cfg = load(LAYOUTS[0], [*LAYOUTS[1:], *best.partition("type ")[2].split()])
     assert own(cfg, Costs()) == choose(cfg, 8, Costs())[0] and own(cfg, Costs()).colocated
     fits(cfg, lay(cfg, parse("1x8x80")))
+
+
+def test_a_recipe_is_in_the_quickest_layout_already(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--config", *LAYOUTS[:2]]) == 0
+    assert "\nQuickest that fits: colocate, as configured, " in capsys.readouterr().out
 
 
 def test_a_layout_that_does_not_fit_is_not_named(capsys: pytest.CaptureFixture[str]) -> None:

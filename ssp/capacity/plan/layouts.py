@@ -49,10 +49,13 @@ def compare(
     plans are the best of their layout already."""
     listed: list[Layout] = []
     for split, measured in plans:
-        listed.append(_layout(cfg, split, measured, loader))
+        typed = [] if split == own(cfg, costs) else settings(cfg, split)
+        listed.append(_layout(cfg, split, measured, typed, loader))
         for other in _others(cfg, split, costs, chosen):
-            laid = _laid(cfg, other)
-            listed.append(_layout(laid, other, simulate(laid, other, costs), loader))
+            laid = copy.deepcopy(cfg)
+            laid.placement.layout = "colocate" if other.colocated else "separate"
+            measured = simulate(laid, other, costs)
+            listed.append(_layout(laid, other, measured, settings(laid, other), loader))
 
     lines = [f"# Layouts, over {cfg.steps:,} steps", table(HEADER, [one.cells for one in listed])]
     lines += [f"{one.cells[0]} does not fit: {one.lack}" for one in listed if one.lack]
@@ -67,7 +70,9 @@ def compare(
 
 def _others(cfg: Config, split: Split, costs: Costs, chosen: bool) -> Iterator[Split]:
     """Other splits of the GPUs of `split`: each with GPUs of its own, and taking turns."""
-    if cfg.placement.layout == "shared-base":
+    place = cfg.placement
+    asleep = all(cfg.block(role).engine.kind == "vllm" for role in cfg.roles)  # who can be
+    if place.layout == "shared-base" or not asleep:
         return
     for layout in ("separate", "colocate"):
         if chosen and layout == cfg.placement.layout:
@@ -79,22 +84,15 @@ def _others(cfg: Config, split: Split, costs: Costs, chosen: bool) -> Iterator[S
                 yield other
 
 
-def _laid(cfg: Config, split: Split) -> Config:
-    """The configuration in the layout of `split`."""
-    laid = copy.deepcopy(cfg)
-    laid.placement.layout = "colocate" if split.colocated else "separate"
-    return laid
-
-
-def _layout(cfg: Config, split: Split, measured: Measured, loader: Loader) -> Layout:
-    """The row of a split of GPUs, whose settings are checked and whose memory is planned. Beside
-    what a sleeping learner keeps, an engine may have to do with less."""
+def _layout(
+    cfg: Config, split: Split, measured: Measured, words: list[str], loader: Loader
+) -> Layout:
+    """The row of a split of GPUs, whose settings, `words`, are checked and whose memory is planned.
+    Beside what a sleeping learner keeps, an engine may have to do with less."""
     hours = cfg.steps * measured.step / 3600
-    as_is = split == own(cfg, Costs()) and not split.colocated
-    tries = [[] if as_is else settings(cfg, split)]
+    tries = [words]
     for memory in LESS if split.colocated else ():
-        less = [f"{role}.engine.memory={memory:g}" for role in cfg.roles]
-        tries.append([*settings(cfg, split), *less])
+        tries.append([*words, *(f"{role}.engine.memory={memory:g}" for role in cfg.roles)])
     for typed in tries:
         gpus, fullest, lack = _memory(split, typed, loader)
         if not lack:
