@@ -128,7 +128,7 @@ def grafana() -> str:
     choose the run from."""
     by_name = {figure.name: figure for figure in FIGURES}
     first = [by_name[name] for name in FIRST]
-    rows = [("ten to look at first", first, FIVE)]
+    rows: list[tuple[str, list[Figure], tuple[int, ...]]] = [("ten to look at first", first, FIVE)]
     rows += [(title, figures, ABREAST) for title, figures in sections()]
     panels: list[dict[str, Any]] = []
     top = 0
