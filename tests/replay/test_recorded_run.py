@@ -72,7 +72,9 @@ def test_the_board_says_what_it_said(run: RunFolder, told: Any) -> None:
     rows = {(kind, key): value for kind, key, value in board.since(0, None)["rows"]}
     board.close()
     for kind, key, value in told["board"]:
-        assert plain(rows[kind, key]) == value, (kind, key)
+        row = plain(rows[kind, key])
+        shown = row[: len(value)] if kind == "questions" else row  # whether there is a transcript came later
+        assert shown == value, (kind, key)
 
 
 def test_a_comparison_says_what_it_said(run: RunFolder, told: Any) -> None:

@@ -63,7 +63,7 @@ def weights(stage: Stage, role: str) -> bytes:
 OURS = {
     "game": "game/solver_searches game/tokens time/generate time/step",
     "proposer": "observation_length/mean",
-    "solver": "searches reward/all reward/mean advantage/mean_abs value/mean value/loss value/clip_fraction kl entropy loss "
+    "solver": "searches reward/all reward/mean advantage/mean_abs value/mean value/loss value/clip_fraction kl/reference entropy loss "
     "clip_fraction logprob_mismatch/kl kl/coef grad_norm lr response_length/mean response_length/max response_length/cut "
     "prompt_length/mean ended/final tokens seconds tokens_per_second mfu",
 }
