@@ -15,7 +15,7 @@ from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.game import corpora
-from ssp.game.protocols.renderer import decode
+from ssp.game.protocols.bare import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 

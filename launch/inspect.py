@@ -19,7 +19,7 @@ from ssp.base.models import existing
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.game.protocols.renderer import decode
+from ssp.game.protocols.bare import decode
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal

@@ -42,8 +42,8 @@ def _data(cfg: Config) -> None:
     """InputError for each key whose files or folders are not here; what two keys name is told of
     the first."""
     keys: dict[str, str] = {}
-    for name, path in corpora.named(cfg).items():
-        keys.setdefault(str(path), "data.corpus" if name == corpora.TRAIN else "data.eval")
+    for name, corpus in corpora.named(cfg).items():
+        keys.setdefault(str(corpus), "data.corpus" if name == corpora.TRAIN else "data.eval")
     if cfg.rows:
         keys.setdefault(cfg.rows, f"data.{cfg.spec.rows}")
     if cfg.game.given > 0:

@@ -30,15 +30,17 @@ def seal(block: dict[str, Any]) -> None:
     def sealed_place(value: Any) -> Any:
         return f"{SEALED}{value}" if ":" in str(value) or "." in str(value) else value
 
+    def sealed_tool(tool: Any) -> Any:
+        if isinstance(tool, dict):
+            return {**tool, "mcp": sealed_place(tool.get("mcp", ""))}
+        return sealed_place(tool)
+
     for key in KEYS:
         if isinstance(block.get(key), str):
             block[key] = sealed_place(block[key])
     tools = block.get("tools")
-    for number, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if isinstance(tool, dict):
-            tool["mcp"] = sealed_place(tool.get("mcp", ""))
-        else:
-            tools[number] = sealed_place(tool)
+    if isinstance(tools, list):
+        block["tools"] = [sealed_tool(tool) for tool in tools]
     options = block.get("reward_options")
     if isinstance(options, dict) and ":" in str(options.get("guide", "")):
         options["guide"] = f"{SEALED}{options['guide']}"

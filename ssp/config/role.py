@@ -205,10 +205,10 @@ class LimitsConfig:
     `observation_tokens`: new tokens of an observation. `prompt_tokens`: room for the prompt; a
     longer one is neither cut nor refused. `total_tokens`: in all, at least prompt_tokens +
     turn_tokens x (searches + 1) + observation_tokens x searches (where overflow=stop). `overflow`:
-    when the next turn might not fit: stop, drop (the text of the oldest observation goes), or
-    answer (the last one that fits is told so). `skip`: what is left out: prompts, given questions
-    with a prompt above prompt_tokens; cut, episodes out of tokens from learning. `stages`: [{step,
-    turn_tokens, total_tokens}, ...], limits from the role's update `step` on (0 = as before)."""
+    when the next turn might not fit: stop, drop (the text of the oldest observation goes), answer
+    (the last one that fits is told so), or skip (stop, and nothing is learned of the episode; nor
+    is a given question played whose prompt is above prompt_tokens). `stages`: [{step, turn_tokens,
+    total_tokens}, ...], limits from the role's update `step` on (0 = as before)."""
 
     searches: Count = 5
     retries: Count = 0
@@ -216,8 +216,7 @@ class LimitsConfig:
     observation_tokens: Positive = 160
     prompt_tokens: Positive = 16
     total_tokens: Annotated[int, Within(2)] = 960
-    overflow: Literal["stop", "drop", "answer"] = "stop"
-    skip: Literal["none", "prompts", "cut", "both"] = "none"
+    overflow: Literal["stop", "drop", "answer", "skip"] = "stop"
     stages: list[StageConfig] = field(default_factory=list)
 
     def at(self, step: int | None) -> LimitsConfig:

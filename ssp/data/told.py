@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.text import same
+from ssp.data.containers import rows
 from ssp.data.readers import Question
-from ssp.data.rows import rows
 
 _SECRET = re.compile(
     r"golds?|targets?|labels?|solutions?|rationale|rubric|reward_model|ground_truth|"

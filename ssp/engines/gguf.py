@@ -75,7 +75,7 @@ def _check(path: Path) -> Any:
         single = {key: field for key, field in reader.fields.items() if len(field.data) == 1}
         facts = {key: field.contents() for key, field in single.items()}
 
-    family = facts.get("general.architecture")
+    family = str(facts.get("general.architecture"))
     rule = f"a GGUF holds a model that the torch engine computes: {NAMES}"
     hold(family in FAMILIES, rule, f"{path} holds the family {family}", _OTHER)
     # transformers drops all of these without a word, and makes up what is not said.

@@ -212,8 +212,8 @@ class Paying:
 
     def _skipped(self, one: Priced) -> bool:
         """Whether the episode ran out of tokens and is not to be learned, nor compared with."""
-        skip = self._cfg.block(one.brief.role).limits.skip
-        return one.brief.stopped == "tokens" and skip in ("cut", "both")
+        overflow = self._cfg.block(one.brief.role).limits.overflow
+        return one.brief.stopped == "tokens" and overflow == "skip"
 
     def _compared(self, one: Priced) -> bool:
         """Whether others of its group are compared with an episode that has a reward."""

@@ -127,11 +127,11 @@ def read_scene(cfg: Config) -> Scene:
 
 
 def _fitting(cfg: Config, rows: list[TargetRow], folders: Mapping[str, Path]) -> list[TargetRow]:
-    """The rows whose prompt has room, where `limits.skip` of who answers asks for it. InputError
+    """The rows whose prompt has room, where `limits.overflow=skip` of who answers asks for it. InputError
     where none has."""
     role = cfg.spec.answerer
     limits = cfg.block(role).limits
-    if limits.skip not in ("prompts", "both") or not any(row.question for row in rows):
+    if limits.overflow != "skip" or not any(row.question for row in rows):
         return rows
     spoken = build.renderer(cfg, role, folders[role])
     prompt = cfg.spec.plays[cfg.spec.answers].prompt
@@ -140,7 +140,7 @@ def _fitting(cfg: Config, rows: list[TargetRow], folders: Mapping[str, Path]) ->
     fit = [row for row, size in zip(rows, sizes, strict=True) if size <= limits.prompt_tokens]
     rule = f"a given question has a prompt of at most {role}.limits.prompt_tokens"
     value = f"none of {len(rows):,} at {limits.prompt_tokens}"
-    hold(fit, rule, value, f"raise {role}.limits.prompt_tokens, or set {role}.limits.skip=none")
+    hold(fit, rule, value, f"raise {role}.limits.prompt_tokens, or set {role}.limits.overflow=stop")
     return fit
 
 

@@ -38,19 +38,19 @@ def row(cfg: Config, made: Game, id: str) -> dict[str, Any]:
     return next(r for r in settle(cfg, [made], 7).rows if r["id"] == id)
 
 
-@pytest.mark.parametrize("skip", ["none", "prompts", "cut", "both"])
-def test_of_an_episode_that_ran_out_of_tokens_nothing_is_learned_where_that_is_asked_for(skip: str) -> None:
+@pytest.mark.parametrize("overflow", ["stop", "drop", "answer", "skip"])
+def test_of_an_episode_that_ran_out_of_tokens_nothing_is_learned_where_that_is_asked_for(overflow: str) -> None:
     """Nor is any other compared with it."""
     made = game("g1", [T, F, T, F])
     made.attempts[1] = replace(made.attempts[1], stopped="tokens")
-    settled = settle(config(solver__limits__skip=skip), [made], 7)
-    left = skip in ("cut", "both")
+    settled = settle(config(solver__limits__overflow=overflow), [made], 7)
+    left = overflow == "skip"
     states = {r["id"]: (r["state"], r["cause"], r["reward"]) for r in settled.rows}
     assert states["sg1a1"] == (("dropped", "cut", 0.0) if left else ("queued", "", 0.0))
     assert [item.id for item in settled.samples[SOLVER]] == [f"sg1a{n}" for n in range(4) if n != 1 or not left]
     alone = game("g2", [T, F, T, T])
     alone.attempts[1] = replace(alone.attempts[1], stopped="tokens")
-    rest = settle(config(solver__limits__skip=skip), [alone], 7)
+    rest = settle(config(solver__limits__overflow=overflow), [alone], 7)
     assert rest.counts["left/no_signal"] == left and len(rest.samples[SOLVER]) == (0 if left else 4)
 
 

@@ -119,10 +119,9 @@ def test_it_is_the_same_where_a_run_has_files_in_place_of_names(tmp_path: Path, 
     assert f"! step 0: {called}" in table(concrete(cfg), tmp_path, [0.5], {0: 0.25})["said"][0]
 
 
-@pytest.mark.parametrize("skip", ["prompts", "both"])
-def test_questions_whose_prompt_is_too_long_are_left_out_and_counted_where_that_is_asked_for(skip: str) -> None:
+def test_questions_whose_prompt_is_too_long_are_left_out_and_counted_where_that_is_asked_for() -> None:
     asked = ["game.questions=dataset", "data.questions=world:train", "solver.limits.prompt_tokens=6"]
-    cfg = load("quickstart", [*asked, f"solver.limits.skip={skip}"])
+    cfg = load("quickstart", [*asked, "solver.limits.overflow=skip"])
     every, some = read_scene(load("quickstart", asked)), read_scene(cfg)
     spoken = build.renderer(cfg, "solver", every.models["solver"])
     prompts = [spoken.prompt("solver", {"question": row.question}) for row in every.items]
@@ -131,7 +130,7 @@ def test_questions_whose_prompt_is_too_long_are_left_out_and_counted_where_that_
     (said,) = [line for line in some.warnings() if "left out" in line]
     assert f"{some.skipped:,} given questions have a prompt above solver.limits.prompt_tokens=6" in said
     with pytest.raises(InputError, match="none of .* at 1. Next: raise solver.limits.prompt_tokens"):
-        read_scene(load("quickstart", [*asked[:2], "solver.limits.prompt_tokens=1", f"solver.limits.skip={skip}"]))
+        read_scene(load("quickstart", [*asked[:2], "solver.limits.prompt_tokens=1", "solver.limits.overflow=skip"]))
 
 
 def test_a_set_that_asks_what_is_trained_is_told_whatever_its_file_is_called(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import RefereeConfig
 from ssp.game import protocols
-from ssp.game.protocols.renderer import Renderer, decode
+from ssp.game.protocols.bare import decode
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee import EngineVerifier
 from ssp.game.world import tokenizer as words
 from ssp.learning.warmup import traces

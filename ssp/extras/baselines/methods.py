@@ -20,7 +20,7 @@ from ssp.config.role import LimitsConfig
 from ssp.config.schema import Config
 from ssp.engines import Engine, Sampling, StopWords
 from ssp.engines.base import once
-from ssp.game.protocols.renderer import ask
+from ssp.game.protocols.bare import ask
 from ssp.game.protocols.template import CONTROL, ENDS
 from ssp.game.rollout import Search, passages
 from ssp.selfplay.workers import build

@@ -18,7 +18,7 @@ from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines.base import Engine, FreeEngine, Generation, Sampling
 from ssp.game import corpora
-from ssp.game.protocols.renderer import decode
+from ssp.game.protocols.bare import decode
 from ssp.game.rollout import rollout
 from ssp.game.rollout.chat import Refused
 from ssp.game.rollout.player import AgentPlayer

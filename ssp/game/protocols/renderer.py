@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ssp.base.episode import Document
 from ssp.base.errors import InputError, hold
 from ssp.engines.base import StopWords
+from ssp.game.protocols.bare import DATE, decode
 from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import SEARCH, TOOL, written
 from ssp.game.protocols.template import (
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 _MARK = "zqxv"
 """A word that no template writes: where it stands, a message's content went."""
 
-_DATE = "26 Jul 2024"
-"""Today's date for templates that tell it (Llama 3.1's own default): prompts stay the same."""
-
 _TOOLS = """You may call these functions. Write a call as <tool_call> {"name": NAME, "arguments": {...}} </tool_call>."""
 
 _WAY_OUT = (
@@ -46,26 +44,6 @@ _WAY_OUT = (
 def _said(text: str) -> Message:
     """A turn of the policy."""
     return {"role": "assistant", "content": text}
-
-
-def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Text of `ids`, with special tokens. Spaces are never cleaned up: " ?" must stay what the
-    policy wrote."""
-    return str(
-        tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    )
-
-
-def ask(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Ids of `text` as a user's only message, by the chat template; where the tokenizer has none,
-    behind the tokens that it puts before every text."""
-    if not tokenizer.chat_template:
-        return list(tokenizer.encode(text))
-    messages = [{"role": "user", "content": text}]
-    shown = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, date_string=_DATE
-    )
-    return list(tokenizer.encode(str(shown), add_special_tokens=False))
 
 
 class Renderer:
@@ -235,7 +213,7 @@ class Renderer:
                 tools=offered,
                 tokenize=False,
                 add_generation_prompt=reply,
-                date_string=_DATE,
+                date_string=DATE,
                 **self._switches,
             )
         except Exception as error:  # jinja's errors, and whatever a template raises by itself

@@ -79,7 +79,7 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     step = "write `async def solve(question, client, model, tools):`"
     hold(inspect.iscoroutinefunction(function), rule, named, step)
     takes_row = "row" in inspect.signature(function).parameters
-    beside = {"row": {}} if takes_row else {}
+    beside: dict[str, object] = {"row": {}} if takes_row else {}
     with holding(TypeError, rule, lambda _: named, step):
         inspect.signature(function).bind("question", "client", "model", "tools", **beside)
     mistakes = exceptions(getattr(function, "mistakes", ()), "an agent", named)

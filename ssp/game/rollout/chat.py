@@ -150,7 +150,7 @@ def canon(message: Message, thoughts: bool = False) -> str:
     return json.dumps(said)
 
 
-def stops_of(body: dict[str, Any]) -> list[str]:
+def stops_of(body: Mapping[str, Any]) -> list[str]:
     """The stop strings of a request. Refused for what is no text."""
     given = body.get("stop") or []
     stops = [given] if isinstance(given, str) else given

@@ -261,7 +261,7 @@ class Table:
         log = seat.episode.log
         seat.pending = shown.ids
         length = _length(log) + len(shown.ids)
-        if self._limits.overflow == "stop" and length > self._limits.total_tokens:
+        if self._limits.overflow in ("stop", "skip") and length > self._limits.total_tokens:
             seat.episode.stopped = "tokens"
             return False
         log.append(Kind.TEMPLATE, shown.ids[: shown.begin])

@@ -19,7 +19,7 @@ from ssp.game import protocols
 from ssp.game import rewards as known
 from ssp.game.games.pay import by_grade, by_win_rate
 from ssp.game.judge import same
-from ssp.game.protocols.renderer import decode
+from ssp.game.protocols.bare import decode
 from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.options import takes
 from ssp.game.rewards.score import score
