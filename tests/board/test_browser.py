@@ -35,7 +35,7 @@ def test_each_view_by_a_click(browser: Chrome, stage: fakes.Stage, address: str,
     browser.requests.clear()
     browser.open(address, dark)
     wanted = {
-        "overview": "Solver learns|Something left to learn|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
+        "overview": "Solver learns|Left to learn of these questions|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
         "league": "Ratings|Who is right against whom|pairs met",
         "curriculum": "How often questions were solved|Learnability|Near-duplicates|not measured: ssp bank",
         "duel": "Proposer|Referee|Solver|search|information|valid|evidence|reward",
@@ -146,7 +146,7 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri())
     browser.until("SSP.ready === true")
-    assert "The solver learned: held-out accuracy 0.0" in browser.run("VIEWS.overview.told.innerText")
+    assert "The solver learned: held-out accuracy +100.0 points" in browser.run("VIEWS.overview.told.innerText")
     assert "valid questions 48.0" in browser.run("VIEWS.overview.cards.innerText"), "single steps would be equal"
     assert "first and last 5 steps" in browser.run("VIEWS.overview.means.innerText")
     assert "valid questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
