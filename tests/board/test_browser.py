@@ -152,6 +152,19 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
     assert "valid questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
     win = "VIEWS.overview.charts.win"
     assert browser.run(f"{win}.svg.querySelectorAll('rect.healthy').length") == 1
+    assert "healthy 10 to 90 %" in browser.run(f"{win}.legend.innerText").replace("\u00a0", " ")
+    assert browser.run(f"{win}.svg.viewBox.baseVal.width - {win}.svg.clientWidth") == 0, "drawn at its own size"
+    numbers = browser.run(f"[...{win}.svg.querySelectorAll('text')].map(one => one.textContent.replace('\u00a0', ' '))")
+    assert {"0 %", "100 %", "1", "12"} <= set(numbers)
+    assert browser.run("document.querySelectorAll('.first circle').length") == 0
+    boxes = "[...document.querySelectorAll('.first .card')].map(one => one.getBoundingClientRect())"
+    for width, columns in ((1400, 2), (390, 1)):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        browser.settled()
+        assert browser.run(f"new Set({boxes}.map(box => box.top)).size") == 3 - columns
+        if columns == 2:
+            assert browser.run(f"Math.max(...{boxes}.map(box => box.bottom))") < 900, "above the fold"
+    browser.call("Emulation.clearDeviceMetricsOverride")
     assert browser.run(f"{win}.spec.marks.map(one => [one.text, one.from, one.to])") == [["lost", 1, 6]]
     assert "lost, step 1 to 6" in browser.run("VIEWS.overview.alarms.innerText")
     bands = browser.run("VIEWS.overview.charts.held.spec.series[0].band")

@@ -110,7 +110,7 @@ def test_in_a_run_that_cannot_be_trusted_nothing_is_learned_for_certain() -> Non
     lost = {**ACCOUNTS, "issued": {"proposer": 100, "solver": 901}}
     said = judged({}, lost)
     assert said["headline"] == f"Both sides learn, {DOUBT}" and said["tone"] == UNSURE and not said["next"]
-    assert marked(card(said, "can I trust it")) == ["1 episodes lost or counted twice"]
+    assert marked(card(said, "can I trust it")) == ["episodes lost or counted twice: 1"]
     for role in ("solver", "proposer"):
         one = card(said, f"{role} learns")
         assert (one["word"], one["tone"], marked(one)) == ("yes", UNSURE, [DOUBT])
@@ -146,9 +146,9 @@ def test_the_next_step_of_a_run_that_learned() -> None:
         hops[f"eval eval/accuracy_{hop}hop"] = list(zip((0, 6, 12), values, strict=True))
         hops[f"eval eval/items_{hop}hop"] = [(step, 64.0) for step in (0, 6, 12)]
     told = flat(judged(hops)["next"])
-    assert told == "train on: 3 hops 20.0 % → 50.0 %, the best at the last evaluation"
+    assert told == "train on: accuracy of 3 hops 20.0 % → 50.0 %, its best at the last evaluation"
     still = {**hops, "eval eval/accuracy_3hop": [(0, 0.2), (6, 0.5), (12, 0.5)]}
-    assert judged(still)["next"].startswith("train on: 2 hops")
+    assert judged(still)["next"].startswith("train on: accuracy of 2 hops")
     for changes in (WON, FALSE, STUCK, SAME, NOTHING):
         assert not judged({**hops, **changes})["next"]
 
@@ -161,7 +161,7 @@ def test_a_game_that_is_won_asks_for_harder_questions() -> None:
         (row,) = alarms.shown()
         nexts.append(row[5])
     assert nexts[0] == "ask harder questions (docs/curriculum.md)"
-    assert nexts[1] == "let the proposer learn (proposer.policy=own): it is frozen (docs/curriculum.md)"
+    assert nexts[1] == "let the proposer learn, it is frozen (proposer.policy=own)"
 
 
 WON = {"game game/win_rate": level(0.97), "game game/no_signal_rate": level(0.96)}

@@ -107,7 +107,7 @@ class FirstScreen:
         if not rising:
             return f"repeat it with another seed (seed={self._cfg.seed + 1}): this is one run"
         least = min(rising, key=lambda change: change.end)
-        return f"train on: {least.ends()}, the best at the last evaluation"
+        return f"train on: accuracy of {least.ends()}, its best at the last evaluation"
 
     @property
     def junk(self) -> bool:
@@ -280,7 +280,7 @@ class FirstScreen:
             share = voids / issued
             tone = GOOD if share <= FEW else FAIR if share <= MANY else BAD
             facts = [(tone, f"void {voids:,} of {issued:,} episodes")]
-            lost = f"{abs(issued - kept):,} episodes lost or counted twice"
+            lost = f"episodes lost or counted twice: {abs(issued - kept):,}"
             accounted = (GOOD, "every episode accounted for")
             facts.append(accounted if kept == issued else (BAD, lost))
         facts += self.referee()
