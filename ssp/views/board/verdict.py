@@ -62,7 +62,8 @@ class Card(NamedTuple):
 
 
 class FirstScreen:
-    """What the first screen of one run says. `series` reads its figures; `accounts` are those of its ledger, or empty."""
+    """What the first screen of one run says. `series` reads its figures; `accounts` are those of
+    its ledger, or empty."""
 
     def __init__(self, cfg: Config, series: Series, accounts: Mapping[str, Any]) -> None:
         self._cfg = cfg
