@@ -35,7 +35,7 @@ def test_each_view_by_a_click(browser: Chrome, stage: fakes.Stage, address: str,
     browser.requests.clear()
     browser.open(address, dark)
     wanted = {
-        "overview": "Solver learns|Something left to learn|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
+        "overview": "Solver learns|Left to learn of these questions|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
         "league": "Ratings|Who is right against whom|pairs met",
         "curriculum": "How often questions were solved|Learnability|Near-duplicates|not measured: ssp bank",
         "duel": "Proposer|Referee|Solver|search|information|valid|evidence|reward",
@@ -146,12 +146,25 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri())
     browser.until("SSP.ready === true")
-    assert "The solver learned: held-out accuracy 0.0" in browser.run("VIEWS.overview.told.innerText")
+    assert "The solver learned: held-out accuracy +100.0 points" in browser.run("VIEWS.overview.told.innerText")
     assert "valid questions 48.0" in browser.run("VIEWS.overview.cards.innerText"), "single steps would be equal"
     assert "first and last 5 steps" in browser.run("VIEWS.overview.means.innerText")
     assert "valid questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
     win = "VIEWS.overview.charts.win"
     assert browser.run(f"{win}.svg.querySelectorAll('rect.healthy').length") == 1
+    assert "healthy 10 to 90 %" in browser.run(f"{win}.legend.innerText").replace("\u00a0", " ")
+    assert browser.run(f"{win}.svg.viewBox.baseVal.width - {win}.svg.clientWidth") == 0, "drawn at its own size"
+    numbers = browser.run(f"[...{win}.svg.querySelectorAll('text')].map(one => one.textContent.replace('\u00a0', ' '))")
+    assert {"0 %", "100 %", "1", "12"} <= set(numbers)
+    assert browser.run("document.querySelectorAll('.first circle').length") == 0
+    boxes = "[...document.querySelectorAll('.first .card')].map(one => one.getBoundingClientRect())"
+    for width, columns in ((1400, 2), (390, 1)):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        browser.settled()
+        assert browser.run(f"new Set({boxes}.map(box => box.top)).size") == 3 - columns
+        if columns == 2:
+            assert browser.run(f"Math.max(...{boxes}.map(box => box.bottom))") < 900, "above the fold"
+    browser.call("Emulation.clearDeviceMetricsOverride")
     assert browser.run(f"{win}.spec.marks.map(one => [one.text, one.from, one.to])") == [["lost", 1, 6]]
     assert "lost, step 1 to 6" in browser.run("VIEWS.overview.alarms.innerText")
     bands = browser.run("VIEWS.overview.charts.held.spec.series[0].band")

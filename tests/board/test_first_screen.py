@@ -10,11 +10,13 @@ import pytest
 from ssp.config.schema import Config
 from ssp.selfplay.health import VALID_RATE, WIN_RATE
 from ssp.views.board.alarms import GAME, Alarms
-from ssp.views.board.verdict import BAD, FAIR, GOOD, UNSURE, FirstScreen, over_evaluations, over_steps
+from ssp.views.board.changes import over_evaluations, over_steps
+from ssp.views.board.verdict import BAD, DOUBT, FAIR, GOOD, PLAIN, REFUSED, UNSURE, FirstScreen
 from tests.selfplay import fakes
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 STEPS = range(1, 13)
+LEFT = "left to learn of these questions"
 ACCOUNTS: dict[str, Any] = {
     "issued": {"proposer": 100, "solver": 900},
     "states": {"proposer": {"trained": 100}, "solver": {"trained": 600, "dropped": 300}},
@@ -42,7 +44,7 @@ def healthy() -> dict[str, Any]:
         "game game/hops_mean": rise(1.2, 2.2),
         "game game/accepted": [(step, 50.0) for step in STEPS],
         "game audit/label_truth": [(step, 1.0) for step in STEPS],
-        "game audit/false_rejection": level(0.1),
+        "game audit/false_rejection": level(REFUSED / 2),
     }
 
 
@@ -53,7 +55,7 @@ def judged(changes: dict[str, Any], accounts: dict[str, Any] = ACCOUNTS, cfg: Co
 
 def card(said: dict[str, Any], title: str) -> dict[str, Any]:
     (one,) = [one for one in said["cards"] if one["title"] == title]
-    return dict(one)
+    return {**one, "told": [flat(text) for _, text in one["facts"]]}
 
 
 def flat(text: str) -> str:
@@ -64,14 +66,102 @@ def test_a_healthy_run_says_who_learned_and_by_how_much() -> None:
     said = judged({})
     assert (said["headline"], said["tone"]) == ("Both sides learn", GOOD)
     sentence = flat(said["sentence"])
-    assert "The solver learned: held-out accuracy 40.0 % → 70.0 % (+30.0 points, 95 %: +20" in sentence
-    assert "the proposer learned: hops 1.39 → 2.02 (+0.63, 95 %: +0.42" in sentence and sentence.endswith(".")
+    assert sentence == "The solver learned: held-out accuracy +30.0 points; the proposer learned: hops +0.63."
     titles = [one["title"] for one in said["cards"]]
-    assert titles == ["solver learns", "proposer learns", "something left to learn", "can I trust it"]
+    assert titles == ["solver learns", "proposer learns", LEFT, "can I trust it"]
     assert [one["tone"] for one in said["cards"]] == [GOOD] * 4
-    facts = card(said, "can I trust it")["facts"]
+    ends, difference, over = card(said, "solver learns")["told"]
+    assert ends == "held-out accuracy 40.0 % → 70.0 %" and difference.startswith("+30.0 points, 95 %: +20.")
+    assert over == "over 192 questions, one run"
+    ends, difference, over = card(said, "proposer learns")["told"]
+    assert ends == "hops 1.39 → 2.02" and difference.startswith("+0.63, 95 %: +0.42")
+    assert over == "over 5 steps at each end, one run"
+    facts = card(said, "can I trust it")["told"]
     assert "void 0 of 1,000 episodes" in facts and "every episode accounted for" in facts
-    assert "accepted by the referee: 600 of 600 are true" in facts
+    assert "of the questions that pass, 100.0 % are true in the whole run (600 of 600)" in facts
+    assert not marked(card(said, "can I trust it"))
+
+
+def marked(one: dict[str, Any]) -> list[str]:
+    """The facts of a card that decide against it; they stand first."""
+    tones = [tone in (BAD, FAIR) for tone, _ in one["facts"]]
+    assert tones == sorted(tones, reverse=True)
+    return one["told"][: sum(tones)]
+
+
+def test_intervals_say_how_much_they_are_over() -> None:
+    items = {"eval eval/items": [(0, 96.0), (12, 1920.0)]}
+    assert "over 96 and 1,920 questions, one run" in card(judged(items), "solver learns")["told"]
+
+
+def test_shares_of_true_questions_are_of_the_end_or_of_the_whole_run_and_say_so() -> None:
+    said = judged({"game audit/label_truth": [(step, 0.9 if step < 8 else 0.1) for step in STEPS]})
+    assert said["headline"].startswith("Junk wins")
+    end = "of the questions that pass, 10.0 % are true in the last 5 steps"
+    assert flat(said["sentence"]).endswith(f"the proposer learned what is no question: {end}.")
+    assert marked(card(said, LEFT)) == [end]
+    whole = "of the questions that pass, 56.7 % are true in the whole run (340 of 600)"
+    assert marked(card(said, "can I trust it")) == [whole]
+    single = judged({"game audit/label_truth": [(1, 0.1)]})
+    assert "are true in the last step." in single["sentence"]
+
+
+def test_in_a_run_that_cannot_be_trusted_nothing_is_learned_for_certain() -> None:
+    lost = {**ACCOUNTS, "issued": {"proposer": 100, "solver": 901}}
+    said = judged({}, lost)
+    assert said["headline"] == f"Both sides learn, {DOUBT}" and said["tone"] == UNSURE and not said["next"]
+    assert marked(card(said, "can I trust it")) == ["episodes lost or counted twice: 1"]
+    for role in ("solver", "proposer"):
+        one = card(said, f"{role} learns")
+        assert (one["word"], one["tone"], marked(one)) == ("yes", UNSURE, [DOUBT])
+    junk = judged(FALSE)
+    assert junk["headline"].startswith("Junk wins: ") and junk["tone"] == BAD and DOUBT not in junk["headline"]
+    assert card(junk, "solver learns")["tone"] == UNSURE and card(junk, "proposer learns")["tone"] == BAD
+    frozen = judged({}, lost, fakes.config(proposer__policy="frozen"))
+    assert card(frozen, "proposer learns")["facts"] == [[PLAIN, "it is not trained"]]
+
+
+def test_an_accuracy_that_fell_from_its_best_is_said() -> None:
+    points = [(0, 0.4), (6, 0.9), (12, 0.7)]
+    items = [(step, 192.0) for step, _ in points]
+    said = judged({"eval eval/accuracy": points, "eval eval/items": items})
+    one = card(said, "solver learns")
+    assert (one["word"], one["tone"], marked(one)) == ("yes", FAIR, ["fell since step 6: 90.0 % → 70.0 %"])
+    assert not said["next"]
+    few = [(step, 20.0) for step, _ in points]
+    assert not marked(card(judged({"eval eval/accuracy": points, "eval eval/items": few}), "solver learns"))
+    assert not any("fell since" in fact for fact in card(judged(FELL), "solver learns")["told"])
+
+
+def test_true_questions_that_are_refused_take_trust_away() -> None:
+    one = card(judged({"game audit/false_rejection": level(0.15)}), "can I trust it")
+    assert (one["word"], one["tone"]) == ("partly", FAIR)
+    assert marked(one) == ["refused though true: 15.4 % of those that kept the rules, in the last 5 steps"]
+
+
+def test_the_next_step_of_a_run_that_learned() -> None:
+    assert judged({})["next"] == "repeat it with another seed (seed=6): this is one run"
+    hops: dict[str, Any] = {}
+    for hop, values in {1: (0.9, 1.0, 1.0), 2: (0.3, 0.5, 0.8), 3: (0.2, 0.3, 0.5)}.items():
+        hops[f"eval eval/accuracy_{hop}hop"] = list(zip((0, 6, 12), values, strict=True))
+        hops[f"eval eval/items_{hop}hop"] = [(step, 64.0) for step in (0, 6, 12)]
+    told = flat(judged(hops)["next"])
+    assert told == "train on: accuracy of 3 hops 20.0 % → 50.0 %, its best at the last evaluation"
+    still = {**hops, "eval eval/accuracy_3hop": [(0, 0.2), (6, 0.5), (12, 0.5)]}
+    assert judged(still)["next"].startswith("train on: accuracy of 2 hops")
+    for changes in (WON, FALSE, STUCK, SAME, NOTHING):
+        assert not judged({**hops, **changes})["next"]
+
+
+def test_a_game_that_is_won_asks_for_harder_questions() -> None:
+    nexts = []
+    for policy in ("own", "frozen"):
+        alarms = Alarms(fakes.config(proposer__policy=policy, referee__alarm_patience=1))
+        alarms.see(1, "game", {"game/win_rate": 0.99})
+        (row,) = alarms.shown()
+        nexts.append(row[5])
+    assert nexts[0] == "ask harder questions (docs/curriculum.md)"
+    assert nexts[1] == "let the proposer learn, it is frozen (proposer.policy=own)"
 
 
 WON = {"game game/win_rate": level(0.97), "game game/no_signal_rate": level(0.96)}
@@ -114,12 +204,17 @@ def test_what_is_not_certain_is_said_so() -> None:
 
 def test_junk_and_a_game_that_is_won_leave_nothing_to_learn() -> None:
     said = judged(FALSE)
-    assert card(said, "proposer learns")["word"] == "junk" and card(said, "something left to learn")["tone"] == BAD
-    assert card(said, "can I trust it")["tone"] == BAD and "of the questions that pass are true" in said["sentence"]
-    assert card(judged(WON), "something left to learn")["word"] == "no"
+    assert card(said, "proposer learns")["word"] == "junk" and card(said, LEFT)["tone"] == BAD
+    assert card(said, "can I trust it")["tone"] == BAD and DOUBT in card(said, "solver learns")["told"]
+    won = card(judged(WON), LEFT)
+    assert won["word"] == "no" and marked(won)[0] == "3.6 % of the questions tell attempts apart"
+    assert "these questions" in judged(WON)["headline"]
     little = {"game game/no_signal_rate": level(0.87)}
-    assert card(judged(little), "something left to learn")["word"] == "little"
-    assert card(judged(STUCK), "something left to learn")["word"] == "no"
+    assert card(judged(little), LEFT)["word"] == "little"
+    stuck = card(judged(STUCK), LEFT)
+    assert stuck["word"] == "no" and marked(stuck) == ["valid questions 1.4 %"]
+    unlabelled = card(judged({**JUNK, "game audit/label_truth": []}), LEFT)
+    assert marked(unlabelled) == ["win rate 5.4 %, healthy from 10 to 90 %"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +242,7 @@ def test_a_frozen_side_does_not_learn_and_fixed_questions_make_a_reward_tell() -
 def test_changes_are_between_means_and_have_intervals() -> None:
     assert over_steps("x", [(1, 0.5)]) is None
     single = over_steps("x", [(1, 0.2), (2, 0.8), (3, 0.9)])
-    assert single is not None and single.way == 0 and "too few steps" in single.difference()
+    assert single is not None and single.way == 0 and "too few" in single.facts()[1]
     points = [(step, 0.0 if step < 6 else 1.0 if step > 7 else 0.5) for step in STEPS]
     change = over_steps("x", points)
     assert change is not None and (change.start, change.end, change.low, change.high) == (0, 1, 1, 1)

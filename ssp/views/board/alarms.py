@@ -22,7 +22,7 @@ GAME = {
     ),
     "won": (
         "the {answerer} wins nearly all: there is little gradient",
-        "lower {answerer}.learner.lr, or ask harder questions (docs/curriculum.md)",
+        "{harder}",
         NOT_LEARNED,
     ),
     "lost": (
@@ -61,7 +61,11 @@ class Alarms:
 
     def __init__(self, cfg: Config) -> None:
         self._patience = cfg.referee.alarm_patience
-        self._names = {"asker": cfg.spec.asker, "answerer": cfg.spec.answerer}
+        asker = cfg.spec.asker
+        self._names = {"asker": asker, "answerer": cfg.spec.answerer}
+        self._names["harder"] = "ask harder questions (docs/curriculum.md)"
+        if asker and cfg.block(asker).policy == "frozen":
+            self._names["harder"] = f"let the {asker} learn, it is frozen ({asker}.policy=own)"
         self._watch = HealthWatch(cfg.health, cfg.roles, cfg.spec.answerer)
         self._roles = cfg.roles
         self._said: dict[tuple[str, str], Alarm] = {}

@@ -1,23 +1,21 @@
-"""Who wins: one sentence and a few cards, made by rules from the figures of a run.
+"""Who wins: one sentence and a few cards, made by rules from the figures of a run."""
 
-A figure of steps is compared by the means of its first and last `ENDS` steps, with Student's
-interval over the steps. An accuracy is compared by its first and last evaluation, with an interval
-made of Wilson's over the questions. A change counts where its 95 % interval leaves out 0."""
-
-import math
-from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, variance
+from collections.abc import Callable, Mapping
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from ssp.base.intervals import wilson
 from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.selfplay.health import VALID_RATE, WIN_RATE
-
-ENDS = 5
-"""Steps whose mean stands for the start of a run, and for its end."""
-STUDENT = {2: 4.303, 3: 2.776, 4: 2.447, 5: 2.306}
-"""Steps at each end → standard errors on each side of a difference."""
+from ssp.views.board.changes import (
+    ENDS,
+    Change,
+    Points,
+    end_of,
+    over_evaluations,
+    over_steps,
+    percent,
+)
 
 HEALTHY = (0.1, 0.9)
 """Win rates between which a game teaches both sides."""
@@ -31,89 +29,22 @@ TRUE, HALF = 0.95, 0.5
 """Shares of accepted questions with a true label: a good referee's, and junk below that."""
 FEW, MANY = 0.01, 0.1
 """Shares of void episodes: hardly any, and so many that the figures are of the rest."""
+REFUSED = 0.1
+"""The share of true questions among the refused ones that costs a game more than little."""
+HOPS = range(1, 5)
+"""Classes of evaluated questions that are looked at."""
 GOOD, FAIR, BAD, UNSURE = "good", "fair", "bad", "unsure"
+PLAIN = ""
+"""The tone of a fact that decides nothing."""
+ORDER = (BAD, FAIR, UNSURE, GOOD, PLAIN)
+"""Tones of facts, as they stand in a card."""
+DOUBT = "in a run that cannot be trusted"
+NOT_TRAINED = [(PLAIN, "it is not trained")]
 
-Points = Sequence[tuple[int, float]]
+Fact = tuple[str, str]
+"""(tone, text)."""
 Series = Callable[[str, str], Points]
 """(role, figure) → its (step, value), by step."""
-
-
-class Change(NamedTuple):
-    """How `name` went from `start` to `end`. `low`, `high`: the interval of the difference, None
-    where nothing is known of it."""
-
-    name: str
-    start: float
-    end: float
-    share: bool
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def way(self) -> int:
-        """1 for a rise, -1 for a fall, 0 where neither is certain."""
-        if self.low is None or self.high is None:
-            return 0
-        return int(self.low > 0) - int(self.high < 0)
-
-    def ends(self) -> str:
-        """Start and end for a person."""
-        return f"{self.name} {self._form(self.start)} → {self._form(self.end)}"
-
-    def difference(self) -> str:
-        """The difference and its interval for a person."""
-        by, unit = (100, " points") if self.share else (1, "")
-        form = "+.1f" if self.share else "+.2f"
-        told = f"{by * (self.end - self.start):{form}}{unit}"
-        if self.low is None or self.high is None:
-            return f"{told}, too few steps for an interval"
-        return f"{told}, 95 %: {by * self.low:{form}} to {by * self.high:{form}}"
-
-    def _form(self, value: float) -> str:
-        return percent(value) if self.share else f"{value:.2f}"
-
-
-def percent(value: float) -> str:
-    """A share as every view writes it; the sign stays on the number's line."""
-    return f"{100 * value:.1f}\u00a0%"
-
-
-def end_of(points: Points) -> float | None:
-    """The mean of the last `ENDS` values, None without any."""
-    return fmean(value for _, value in points[-ENDS:]) if points else None
-
-
-def over_steps(name: str, points: Points, share: bool = True) -> Change | None:
-    """The change of a figure of steps; None where there are fewer than two."""
-    values = [value for _, value in points]
-    steps = min(ENDS, len(values) // 2)
-    if not steps:
-        return None
-    first, last = values[:steps], values[-steps:]
-    change = Change(name, fmean(first), fmean(last), share)
-    if steps == 1:
-        return change
-    half = STUDENT[steps] * math.sqrt((variance(first) + variance(last)) / steps)
-    difference = change.end - change.start
-    return change._replace(low=difference - half, high=difference + half)
-
-
-def over_evaluations(name: str, points: Points, items: Points) -> Change | None:
-    """The change of an accuracy; None where it was measured less than twice. Intervals of two
-    shares make that of their difference (Zou and Donner 2008)."""
-    if len(points) < 2:
-        return None
-    asked = dict(items)
-    (first, start), (last, end) = points[0], points[-1]
-    change = Change(name, start, end, share=True)
-    if not asked.get(first) or not asked.get(last):
-        return change
-    low, high = wilson(start, asked[first])
-    least, most = wilson(end, asked[last])
-    difference = end - start
-    below = math.hypot(end - least, high - start)
-    above = math.hypot(most - end, start - low)
-    return change._replace(low=difference - below, high=difference + above)
 
 
 class Card(NamedTuple):
@@ -122,11 +53,17 @@ class Card(NamedTuple):
     title: str
     word: str
     tone: str
-    facts: list[str]
+    facts: list[Fact]
+
+    def shown(self) -> dict[str, Any]:
+        """The card, with the facts that decide first."""
+        facts = sorted(self.facts, key=lambda fact: ORDER.index(fact[0]))
+        return {**self._asdict(), "facts": [[tone, text] for tone, text in facts]}
 
 
 class FirstScreen:
-    """What the first screen of one run says. `series` reads its figures; `accounts` are those of its ledger, or empty."""
+    """What the first screen of one run says. `series` reads its figures; `accounts` are those of
+    its ledger, or empty."""
 
     def __init__(self, cfg: Config, series: Series, accounts: Mapping[str, Any]) -> None:
         self._cfg = cfg
@@ -139,17 +76,39 @@ class FirstScreen:
         self.truth = end_of(series("game", "audit/label_truth"))
 
     def shown(self) -> dict[str, Any]:
-        """{headline, tone, sentence, cards, healthy}: what the board's first screen shows."""
+        """{headline, tone, sentence, next, cards, healthy}: what the board's first screen shows."""
         headline, tone = self.headline()
-        cards = self.learning()
-        cards += [self.left(), self.trust()]
+        cards, trust = self.learning(), self.trust()
+        if trust.tone == BAD:
+            cards = [_doubted(card) for card in cards]
+            if tone != BAD:
+                headline, tone = f"{headline}, {DOUBT}", UNSURE
         return {
             "headline": headline,
             "tone": tone,
             "sentence": self.sentence(),
-            "cards": [card._asdict() for card in cards],
+            "next": self.next() if tone == GOOD else "",
+            "cards": [card.shown() for card in (*cards, self.left(), trust)],
             "healthy": list(HEALTHY),
         }
+
+    def next(self) -> str:
+        """What to do after a run that learned: train on where a class of questions was never as
+        good as at the end, least solved first; else repeat the run."""
+        if self._fallen() is not None:
+            return ""
+        rising = []
+        for hop in HOPS:
+            points = self._series("eval", f"eval/accuracy_{hop}hop")
+            name = "1 hop" if hop == 1 else f"{hop} hops"
+            change = over_evaluations(name, points, self._series("eval", f"eval/items_{hop}hop"))
+            best = max((value for _, value in points[:-1]), default=1.0)
+            if change is not None and change.way > 0 and change.end > best:
+                rising.append(change)
+        if not rising:
+            return f"repeat it with another seed (seed={self._cfg.seed + 1}): this is one run"
+        least = min(rising, key=lambda change: change.end)
+        return f"train on: accuracy of {least.ends()}, its best at the last evaluation"
 
     @property
     def junk(self) -> bool:
@@ -173,7 +132,7 @@ class FirstScreen:
         if self.valid is not None and self.valid <= PASSING:
             return f"Nobody wins: hardly a question of the {asker} passes", BAD
         if self.win is not None and self.win >= WON:
-            return f"The {answerer} has won: hardly anything is left to learn", FAIR
+            return f"The {answerer} has won: these questions teach it hardly anything more", FAIR
         if self.win is not None and self.win <= LOST:
             return f"The {answerer} has lost: it answers nothing right", BAD
         if answers < 0:
@@ -198,12 +157,27 @@ class FirstScreen:
         if self._frozen(self.asker):
             parts.append(f"the {self.asker} is frozen")
         elif self.junk and self.truth is not None:
-            told = f"{percent(self.truth)} of the questions that pass are true"
-            parts.append(f"the {self.asker} learned what is no question: {told}")
+            parts.append(f"the {self.asker} learned what is no question: {self._passing()}")
         elif asked is not None:
             parts.append(_clause(self.asker, asked))
         sentence = "; ".join(parts) + "."
         return sentence[0].upper() + sentence[1:]
+
+    def _passing(self) -> str:
+        """How many of the questions that pass are true now, for a person."""
+        points = self._series("game", "audit/label_truth")
+        return _true(self.truth or 0.0, _last(points))
+
+    def _fallen(self) -> Change | None:
+        """How far the last evaluation lies below the best one, None where that is not certain."""
+        points = self._series("eval", "eval/accuracy")
+        if not points:
+            return None
+        best = max(points, key=lambda point: point[1])
+        name = f"fell since step {best[0]}:"
+        ends = [best, points[-1]]
+        change = over_evaluations(name, ends, self._series("eval", "eval/items"))
+        return change if change is not None and change.way < 0 else None
 
     def _frozen(self, role: str) -> bool:
         return bool(role) and self._cfg.block(role).policy == "frozen"
@@ -240,15 +214,19 @@ class FirstScreen:
     def learning(self) -> list[Card]:
         """A card for each role: does it learn?"""
         hint = "no evaluation twice: eval.every=10 measures it"
-        cards = [_learns(self.answerer, self._answering(), hint)]
+        first = _learns(self.answerer, self._answering(), hint)
+        fallen = self._fallen()
+        if fallen is not None and first.tone != BAD:
+            first = first._replace(tone=FAIR, facts=[(FAIR, fallen.ends()), *first.facts])
         if self._frozen(self.answerer):
-            cards = [Card(f"{self.answerer} learns", "frozen", UNSURE, ["it is not trained"])]
+            first = Card(f"{self.answerer} learns", "frozen", UNSURE, NOT_TRAINED)
+        cards = [first]
         others = dict.fromkeys([self.asker, *self._cfg.roles])
         for role in others:
             if role in ("", self.answerer):
                 continue
             if self._frozen(role):
-                card = Card(f"{role} learns", "frozen", UNSURE, ["it is not trained"])
+                card = Card(f"{role} learns", "frozen", UNSURE, NOT_TRAINED)
             elif role == self.asker:
                 card = _learns(role, self._asking(), "too few steps")
             else:
@@ -261,29 +239,39 @@ class FirstScreen:
     def left(self) -> Card:
         """Is something left to learn?"""
         flat = end_of(self._series("game", "game/no_signal_rate"))
-        facts = []
-        if self.win is not None:
-            low, high = (round(100 * end) for end in HEALTHY)
-            facts.append(f"win rate {percent(self.win)}, healthy from {low} to {high}\u00a0%")
-        if flat is not None:
-            facts.append(f"{percent(1 - flat)} of the questions tell attempts apart")
-        if self.valid is not None:
-            facts.append(f"valid questions {percent(self.valid)}")
+        stuck = self.valid is not None and self.valid <= PASSING
         word, tone = "unsure", UNSURE
         if self.junk:
             word, tone = "only junk", BAD
-        elif self.valid is not None and self.valid <= PASSING:
+        elif stuck:
             word, tone = "no", BAD
         elif flat is not None:
             left = 1 - flat
             word, tone = ("yes", GOOD) if left >= LEFT else ("little", FAIR)
             if left < LITTLE:
                 word, tone = "no", BAD
-        return Card("something left to learn", word, tone, facts or ["nothing was played yet"])
+
+        facts = []
+        labelled = self.junk and self.truth is not None
+        if labelled:
+            facts.append((BAD, self._passing()))
+        if flat is not None:
+            decides = not self.junk and not stuck
+            told = f"{percent(1 - flat)} of the questions tell attempts apart"
+            facts.append((tone if decides else PLAIN, told))
+        if self.win is not None:
+            low, high = (round(100 * end) for end in HEALTHY)
+            outside = not stuck and not HEALTHY[0] <= self.win <= HEALTHY[1]
+            told = f"win rate {percent(self.win)}, healthy from {low} to {high}\u00a0%"
+            facts.append((tone if outside and not labelled else PLAIN, told))
+        if self.valid is not None:
+            facts.append((BAD if stuck else PLAIN, f"valid questions {percent(self.valid)}"))
+        facts = facts or [(UNSURE, "nothing was played yet")]
+        return Card("left to learn of these questions", word, tone, facts)
 
     def trust(self) -> Card:
         """Can one trust the figures?"""
-        facts, tones = [], []
+        facts = [(UNSURE, "no ledger yet")]
         issued = sum(self._accounts.get("issued", {}).values())
         if issued:
             voids = 0
@@ -291,28 +279,23 @@ class FirstScreen:
                 voids += number if name.startswith("void/") else 0
             kept = sum(sum(states.values()) for states in self._accounts["states"].values())
             share = voids / issued
-            tones.append(GOOD if share <= FEW else FAIR if share <= MANY else BAD)
-            facts.append(f"void {voids:,} of {issued:,} episodes")
-            tones.append(GOOD if kept == issued else BAD)
-            lost = f"{abs(issued - kept):,} episodes lost or counted twice"
-            facts.append("every episode accounted for" if kept == issued else lost)
-        else:
-            facts.append("no ledger yet")
-            tones.append(UNSURE)
-        referee, tone = self.referee()
-        facts += referee
-        tones.append(tone)
-        worst = next(tone for tone in (BAD, FAIR, UNSURE, GOOD) if tone in tones)
+            tone = GOOD if share <= FEW else FAIR if share <= MANY else BAD
+            facts = [(tone, f"void {voids:,} of {issued:,} episodes")]
+            lost = f"episodes lost or counted twice: {abs(issued - kept):,}"
+            accounted = (GOOD, "every episode accounted for")
+            facts.append(accounted if kept == issued else (BAD, lost))
+        facts += self.referee()
+        worst = min((tone for tone, _ in facts), key=ORDER.index)
         word = {BAD: "no", FAIR: "partly", UNSURE: "not checked", GOOD: "yes"}[worst]
         return Card("can I trust it", word, worst, facts)
 
-    def referee(self) -> tuple[list[str], str]:
+    def referee(self) -> list[Fact]:
         """What the world's oracle says of accepted and refused questions."""
         truth = dict(self._series("game", "audit/label_truth"))
         if not self.asker:
-            return [], GOOD
+            return []
         if not truth:
-            return ["this world has no oracle: nobody checks the referee"], UNSURE
+            return [(UNSURE, "this world has no oracle: nobody checks the referee")]
         accepted = dict(self._series("game", "game/accepted"))
         unread = dict(self._series("game", "game/unread_rate"))
         true = read = 0
@@ -321,28 +304,50 @@ class FirstScreen:
             read += asked
             true += round(share * asked)
         share = true / read if read else fmean(truth.values())
-        facts = [f"accepted by the referee: {true:,} of {read:,} are true"]
-        if self._series("game", "game/given") or not read:  # given questions are in the share too
-            facts = [f"of questions that pass {percent(share)} are true"]
-        refused = end_of(self._series("game", "audit/false_rejection"))
+        told = _true(share, "the whole run")
+        given = self._series("game", "game/given")  # given questions are in the share too
+        if read and not given:
+            told += f" ({true:,} of {read:,})"
+        tone = GOOD if share >= TRUE else FAIR
+        facts = [(BAD if self.junk or share < HALF else tone, told)]
+        points = self._series("game", "audit/false_rejection")
+        refused = end_of(points)
         if refused is not None:
-            facts.append(f"refused though true: {percent(refused)} of those that kept the rules")
-        if self.junk or share < HALF:
-            return facts, BAD
-        return facts, GOOD if share >= TRUE else FAIR
+            told = f"refused though true: {percent(refused)} of those that kept the rules"
+            facts.append((FAIR if refused > REFUSED else GOOD, f"{told}, in {_last(points)}"))
+        return facts
+
+
+def _last(points: Points) -> str:
+    """The steps that `end_of` takes, for a person."""
+    steps = min(ENDS, len(points))
+    return "the last step" if steps == 1 else f"the last {steps} steps"
+
+
+def _true(share: float, when: str) -> str:
+    """How many of the questions that pass are true, for a person."""
+    return f"of the questions that pass, {percent(share)} are true in {when}"
+
+
+def _doubted(card: Card) -> Card:
+    """The card of a role in a run that cannot be trusted: nothing in it is good."""
+    if card.facts == NOT_TRAINED:
+        return card
+    tone = card.tone if card.tone == BAD else UNSURE
+    return card._replace(tone=tone, facts=[(BAD, DOUBT), *card.facts])
 
 
 def _clause(role: str, change: Change) -> str:
     """Whether a role learned, by its change."""
     said = {1: f"the {role} learned", -1: f"the {role} got worse"}
     lead = said.get(change.way, f"that the {role} learned is not certain")
-    return f"{lead}: {change.ends()} ({change.difference()})"
+    return f"{lead}: {change.name} {change.difference()}"
 
 
 def _learns(role: str, change: Change | None, hint: str) -> Card:
     """The card of a role's change; `hint` where there is none."""
     title = f"{role} learns"
     if change is None:
-        return Card(title, "not measured", UNSURE, [hint])
+        return Card(title, "not measured", UNSURE, [(UNSURE, hint)])
     word, tone = {1: ("yes", GOOD), -1: ("worse", BAD), 0: ("unsure", UNSURE)}[change.way]
-    return Card(title, word, tone, [change.ends(), change.difference()])
+    return Card(title, word, tone, [(PLAIN, fact) for fact in change.facts()])

@@ -1,16 +1,20 @@
 // Charts over steps: lines with bands, and stacked parts. Each can be read with the mouse and with the arrow keys.
 "use strict";
 
-const PAD = { left: 46, right: 10, top: 8, bottom: 22 };
+const PAD = { left: 46, right: 14, top: 10, bottom: 22 }, LANE = 15;
 /** Steps whose mean stands for the start of a run, and for its end. */
 const ENDS = 5;
 /** How a chart of shares is drawn. */
 const SHARES = { form: percent, axis: value => `${Math.round(100 * value)} %`, y: [0, 1] };
 
+/** A round number that lies about `count` times between low and high. */
+function roundStep(low, high, count) {
+  const rough = (high - low || 1) / count, power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 2.5, 5, 10].map(one => one * power).find(one => one >= rough);
+}
+
 /** Round numbers between low and high, about `count` of them. */
-function ticks(low, high, count) {
-  const span = high - low || 1, rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map(one => one * power).find(one => one >= rough);
+function ticks(low, high, count, step = roundStep(low, high, count)) {
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) found.push(Number((at * step).toPrecision(12)));
   return found;
@@ -99,31 +103,38 @@ class Chart {
       high = Math.max(...(this.spec.y ? [this.spec.y[1]] : []), ...ends(flat));
     if (stack) low = 0;
     if (high === low) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    const rung = roundStep(low, high, 4); // the first and the last line of the picture have a number
+    [low, high] = [Math.floor(low / rung + 1e-9) * rung, Math.ceil(high / rung - 1e-9) * rung];
+    this.lanes = [...new Set((this.spec.marks || []).map(mark => mark.text))]; // alarms of a cause lie above the picture
+    this.top = PAD.top + LANE * this.lanes.length;
     const half = stack ? .6 : 0, firstX = this.xs[0] - half, lastX = this.xs[this.xs.length - 1] + half;
-    const inner = { w: width - PAD.left - PAD.right, h: this.height - PAD.top - PAD.bottom };
+    const inner = { w: width - PAD.left - PAD.right, h: this.height - this.top - PAD.bottom };
     this.x = value => PAD.left + (lastX === firstX ? inner.w / 2 : (value - firstX) / (lastX - firstX) * inner.w);
-    this.y = value => PAD.top + (high - value) / (high - low) * inner.h;
+    this.y = value => this.top + (high - value) / (high - low) * inner.h;
     if (this.spec.range) this.healthy(...this.spec.range);
-    this.axes(low, high, firstX, lastX, width);
+    this.axes(low, high, rung, width);
     if (stack) this.stacked(shown, inner.w);
     else for (const one of shown) this.line(one, inner.w);
-    (this.spec.marks || []).forEach(({ from, to, text }, at) => this.mark(Math.max(from, firstX), Math.min(to, lastX), text, at));
+    for (const { from, to, text } of this.spec.marks || []) this.mark(Math.max(from, firstX), Math.min(to, lastX), text);
     for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
-    this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
+    this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: this.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
     this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
       `${one.name}: from ${this.spec.form(this.mean(one, -1))} to ${this.spec.form(this.mean(one, 1))}`).join("; ")}. Arrow keys read it.`);
     this.read(this.at);
   }
 
-  axes(low, high, firstX, lastX, width) {
-    for (const tick of ticks(low, high, 4)) {
+  axes(low, high, rung, width) {
+    for (const tick of ticks(low, high, 4, rung)) {
       const y = this.y(tick);
       this.svg.append(s("line", { class: "gridline", x1: PAD.left, x2: width - PAD.right, y1: y, y2: y }),
         s("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, (this.spec.axis || compact)(tick)));
     }
-    this.svg.append(s("text", { x: 0, y: this.height - 5 }, this.spec.unit.split(" ").pop()));
-    for (const tick of ticks(firstX, lastX, Math.min(8, width / 80)).filter(one => Number.isInteger(one) || ["hours", "tokens"].includes(this.spec.unit))) {
-      this.svg.append(s("text", { x: this.x(tick), y: this.height - 5, "text-anchor": "middle" }, (this.spec.xform || plain)(tick)));
+    const first = this.xs[0], end = this.xs[this.xs.length - 1], near = (one, other) => Math.abs(this.x(one) - this.x(other)) < 34;
+    const inner = ticks(first, end, Math.min(8, width / 80)).filter(one => (Number.isInteger(one) || ["hours", "tokens"].includes(this.spec.unit)) && !near(one, first) && !near(one, end));
+    this.svg.append(s("text", { x: this.x(first) - 10, y: this.height - 5, "text-anchor": "end" }, this.spec.unit.split(" ").pop()));
+    for (const tick of new Set([first, ...inner, end])) {
+      const text = (this.spec.xform || plain)(tick), late = tick === end && end !== first && text.length > 3;
+      this.svg.append(s("text", { x: this.x(tick) + (late ? PAD.right : 0), y: this.height - 5, "text-anchor": late ? "end" : "middle" }, text));
     }
   }
 
@@ -141,7 +152,8 @@ class Chart {
     const shown = thinned(faint ? smoothed(one.points, this.window(one)) : one.points, width / 2);
     this.svg.append(s("path", { d: path(shown), fill: "none", "stroke-width": 1.8, "stroke-linejoin": "round",
       "stroke-dasharray": one.dash === true ? "4 3" : one.dash || null, style: { stroke } }));
-    if (one.points.length <= 24 && (one.of || SSP) === SSP) for (const [x, y] of one.points) {
+    if (one.points.length === 1) { // else nothing would be seen
+      const [[x, y]] = one.points;
       this.svg.append(s("circle", { cx: this.x(x), cy: this.y(y), r: 2.4, style: { fill: stroke } }));
     }
   }
@@ -185,18 +197,17 @@ class Chart {
       s("text", { x: width - PAD.right, y: y < 24 ? y + 13 : y - 4, "text-anchor": "end" }, text));
   }
 
-  /** Between which values a figure is healthy: their ground. */
-  healthy(low, high, text) {
-    this.svg.append(s("rect", { class: "healthy", x: PAD.left, y: this.y(high), width: this.width - PAD.left - PAD.right, height: this.y(low) - this.y(high), "fill-opacity": .1, style: { fill: "var(--right)" } }),
-      s("text", { x: PAD.left + 6, y: this.y(low) - 6, style: { fill: "var(--right)" } }, text));
+  /** Between which values a figure is healthy: their ground, which the legend names. */
+  healthy(low, high) {
+    this.svg.append(s("rect", { class: "healthy", x: PAD.left, y: this.y(high), width: this.width - PAD.left - PAD.right, height: this.y(low) - this.y(high), "fill-opacity": .1, style: { fill: "var(--right)" } }));
   }
 
-  /** An alarm: its steps with a ground of their own, and its name where it began; names of several lie below each other. */
-  mark(from, to, text = "alarm", at = 0) {
-    const left = this.x(from), right = Math.max(this.x(to), left + 3), late = left > this.width - 60;
-    this.svg.append(s("rect", { x: left, y: PAD.top, width: right - left, height: this.height - PAD.top - PAD.bottom, "fill-opacity": .13, style: { fill: "var(--bad)" } }),
-      s("line", { x1: left, x2: left, y1: PAD.top, y2: this.height - PAD.bottom, "stroke-width": 1.5, style: { stroke: "var(--bad)" } }),
-      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11 + 13 * (at % 4), "text-anchor": late ? "end" : "start", class: "mark" }, text));
+  /** An alarm: its steps in the lane of its cause above the picture, its name there, and a line where it began. */
+  mark(from, to, text) {
+    const left = this.x(from), right = Math.max(this.x(to), left + 3), late = left > this.width - 90, y = 2 + LANE * this.lanes.indexOf(text);
+    this.svg.append(s("rect", { x: left, y, width: right - left, height: LANE - 2, "fill-opacity": .2, style: { fill: "var(--bad)" } }),
+      s("line", { x1: left, x2: left, y1: y, y2: this.height - PAD.bottom, "stroke-dasharray": "2 3", style: { stroke: "var(--bad)" } }),
+      s("text", { x: left + (late ? -4 : 4), y: y + 10, "text-anchor": late ? "end" : "start", class: "mark" }, text));
   }
 
   point(px) {
@@ -228,6 +239,10 @@ class Chart {
       const found = at === null ? this.mean(one, 1) : this.spec.stack ? this.part(one, x) : (one.points.find(point => point[0] === x) || [])[1];
       return h("span", {}, h(one.dash ? "i.dash" : "i", { style: { "--tone": `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
     });
+    if (this.spec.range) {
+      const [low, high, name] = this.spec.range;
+      items.push(h("span", {}, h("i.ground", { style: { "--tone": "var(--right)" } }), `${name} ${Math.round(100 * low)} to ${percent(high).replace(".0", "")}`));
+    }
     const where = at === null ? "" : `${unit} ${(this.spec.xform || plain)(x)}`;
     this.legend.replaceChildren(...(where ? [h("span", {}, where)] : []), ...items);
   }

@@ -21,18 +21,18 @@ class Overview {
     this.means = h("p.note.means");
     this.alarms = h("ul.alarms", { hidden: true });
     this.charts = {
-      win: new Chart("Win rate", { classes: ".wide", height: 210, note: "Right attempts, mean over the questions of a step. Faint: each step. Solid: its running mean." }),
-      held: new Chart("Accuracy", { height: 190, note: "Bands: 95 %." }),
+      win: new Chart("Win rate", { height: 230, note: "Right attempts, mean over the questions of a step. Faint: each step. Solid: its running mean." }),
+      held: new Chart("Accuracy", { height: 230, note: "Band: 95 % of all." }),
       rate: new Chart("What a round gives", { height: 190, note: "Valid questions of those proposed; questions that tell attempts apart of those tried." }),
       reward: new Chart("Reward", { height: 190, note: "Mean over all episodes of a step (reward/all), also those of groups without spread." }),
       hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
     };
-    this.charts.win.root.append(this.alarms);
     this.search = h("input", { type: "search", placeholder: "figure, e.g. kl", "aria-label": "Search figures", value: "grad_norm", oninput: () => this.any() });
     this.count = h("span.dim", { role: "status" });
     this.free = Array.from({ length: SEARCHED }, () => new Chart("Any figure", { note: " " }));
     this.absent = h("p.note");
-    put(view("overview"), this.told, this.cards, this.means, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)), this.absent,
+    const [win, held, ...others] = Object.values(this.charts).map(chart => chart.root);
+    put(view("overview"), this.told, this.alarms, this.cards, this.means, h("div.grid.first", {}, held, win), h("div.grid", {}, others), this.absent,
       h("div.filters.any", {}, h("h2", {}, "Any figure"), this.search, this.count), h("div.grid", {}, this.free.map(chart => chart.root)));
   }
 
@@ -42,7 +42,7 @@ class Overview {
     const accuracies = series("eval", "eval/accuracy"), verdict = SSP.verdict || { healthy: [0, 1] };
     const searches = role => `game/${role}_searches`;
     held.name(accuracy());
-    put(held.note, `${evaluated()}Bands: 95 %.`);
+    put(held.note, `${evaluated()}Band: 95 % of all.`);
     return [() => this.judge(), () => win.draw({ ...SHARES, range: [...verdict.healthy, "healthy"], marks: alarms(), series: runs().map((of, at) =>
       line(SSP.others.length ? `win rate, ${of.run.name}` : "win rate", OVER[at % 4], series("game", "game/win_rate", of), { of, dash: DASHES[at % 4], faint: true })) }), () => this.warn(),
     () => held.draw({ ...SHARES, ends: 1, empty: "no evaluation yet", series: [
@@ -50,15 +50,15 @@ class Overview {
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
         const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
         const [tone, dash] = HOPS[hop] || ["grey", null];
-        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash, band: band(points, `eval/items_${name}`) });
+        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash });
       }),
       ...figuresLike("eval", "eval/accuracy_").filter(name => name.startsWith("by_")).sort().map((name, at) => {
         const points = series("eval", `eval/accuracy_${name}`);
-        return line(name.slice(3).replace(".", ": "), TONES[(at + 3) % TONES.length], points, { dash: "1 3", band: band(points, `eval/items_${name}`) });
+        return line(name.slice(3).replace(".", ": "), TONES[(at + 3) % TONES.length], points, { dash: "1 3" });
       })] }),
     () => rate.draw({ ...SHARES, series: [...over("valid questions", "proposer", "game", "game/valid_rate", faint), ...runs().map((of, at) =>
       line(at ? `tell attempts apart, ${of.run.name}` : "tell attempts apart", "c2", series("game", "game/no_signal_rate", of).map(([step, share]) => [step, 1 - share]), { of, faint: true, dash: DASHES[at % 4] }))] }),
-    () => reward.draw({ form: fixed(2), series: playing().flatMap(role => over(role, tint(role), role, paid(SSP)(role), faint)) }),
+    () => reward.draw({ form: fixed(2), y: [0, 1], series: playing().flatMap(role => over(role, tint(role), role, paid(SSP)(role), faint)) }),
     () => hops.draw({ form: fixed(2), y: [0, 1], series: [...over("hops", "ink", "game", "game/hops_mean", faint),
       ...playing().map(role => line(`${role} searches`, tint(role), series("game", searches(role)), { dash: true, faint: true }))] }),
     () => reject.draw({ form: whole, stack: true, xs: gameSteps(), empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
@@ -72,9 +72,10 @@ class Overview {
     this.told.hidden = !verdict;
     if (!verdict) return;
     put(this.told, h(`p.headline.is-${verdict.tone}`, {}, verdict.headline), h("p.sentence", {}, SSP.others.length ? h("b", {}, `${SSP.run.name}: `) : null, verdict.sentence),
+      verdict.next ? h("p.sentence", {}, h("b", {}, "Next: "), `${verdict.next}.`) : null,
       SSP.others.filter(other => other && other.verdict).map((other, at) => h("p.sentence", {}, h("b", {}, `${other.run.name}: `), `${other.verdict.headline}. ${other.verdict.sentence}`)));
     put(this.cards, verdict.cards.map(({ title, word, tone, facts }) => h(`div.answer.is-${tone}`, {}, h("h2", {}, capital(title)), h("p.word", {}, word),
-      h("ul", {}, facts.map(fact => h("li", {}, fact))))));
+      h("ul", {}, facts.map(([weight, fact]) => h(`li.is-${weight || "plain"}`, {}, fact))))));
     put(this.means, `Accuracy: first and last evaluation. All else, and what stands beside a curve's name: means of the first and last ${ENDS} steps. Intervals: 95 %; a change counts where its interval leaves out 0.`);
   }
 
@@ -83,7 +84,7 @@ class Overview {
     const found = alarms();
     this.alarms.hidden = !found.length;
     put(this.alarms, found.map(one => h("li", {}, h("b.wrong", {}, one.text), one.role === "game" || one.role === "eval" ? "" : ` of the ${one.role}`,
-      `, ${lasted(one)}: ${one.says}. `, h("span.dim", {}, `Next: ${one.then} (${one.where}).`))));
+      `, ${lasted(one)}: ${one.says}. `, h("b", {}, "Next: "), `${one.then}. `, h("span.dim", {}, `More: ${one.where.replace(", ", ", “")}”.`))));
   }
 
   /** The figures whose names hold every word that is searched: [role, figure] each, those of playing roles once. */

@@ -3,7 +3,7 @@
 
 const view = id => document.getElementById(id);
 const line = (name, colour, points, more) => ({ name, colour, points, ...more });
-const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour and pattern, since their bands overlap
+const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour and pattern
 const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
   + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
