@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +15,8 @@ from ssp.extras.migration.variables import ACCEPTED, TOLD
 MARKS = ("<!-- tables: made by python tests/extras/migration/migrationpage.py -->", "<!-- end of tables -->")
 DEEP = ("actor_rollout_ref", "custom_reward_function")
 """Blocks whose keys lie in blocks of their own."""
+DEEPER = re.compile(rf"^{DEEP[0]}\.(?=\w+\.)")
+"""What such a key leaves out in a row of another block; the page says so."""
 
 
 def tables() -> str:
@@ -36,7 +39,7 @@ def rows(section: Section) -> list[str]:
     for (ours, note), names in alike.items():
         block = block_of(names[0])
         block = block if sizes[block] > 1 else ""
-        short = [name.removeprefix(block) for name in names]
+        short = [DEEPER.sub("", name.removeprefix(block)) for name in names]
         named = [key.removeprefix("defaults") for key in ours]
         below.setdefault(block, []).append(f"|{', '.join(short)}|{', '.join(named) or '-'}|{note}|")
     lines = below.pop("")

@@ -93,7 +93,7 @@ def test_what_is_typed_for_an_unknown_option_is_not_printed(
     said = capsys.readouterr().err
     assert "SENTINEL" not in said and "unrecognized arguments: --wandb_api_key --lr" in said
     assert "--wandb_api_key has none: the variable `WANDB_API_KEY`" in said and "--lr is solver.learner.lr" in said
-    assert main(["board", "one", "two"]) == 2
+    assert main(["bank", "one", "two"]) == 2
     assert "two" in capsys.readouterr().err
 
 
