@@ -271,7 +271,7 @@ def _address(value: Any, facts: Facts) -> Made:
     if not url.startswith(("http://", "https://")):
         what = "the address of a server that speaks /retrieve (ssp serve does)"
         return f"by hand: retriever.url, {what}"
-    return {"retriever.url": url.removesuffix("/batch_search").removesuffix("/search")}
+    return {"retriever.url": url}
 
 
 @_of(f"{FILTER}.enable", f"{FILTER}.max_num_gen_batches")
