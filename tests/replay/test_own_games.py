@@ -84,7 +84,7 @@ def shown(argv: list[Any], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", ["board", "bank", "episodes", "compare", "eval"])
+@pytest.mark.parametrize("said", ["board", "bank", "episodes", "compare", "eval", "ask"])
 def test_looking_runs_none_of_its_code(
     said: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +94,7 @@ def test_looking_runs_none_of_its_code(
         "episodes": ["bank", run, "--episodes"],
         "compare": ["compare", run],
         "eval": ["eval", "--policy", f"left@{run}", "--data", "world:heldout", "--per-hop", "1"],
+        "ask": ["ask", "vene mayor ?", "--policy", run],
     }
     shown(argv[said], capsys)
     assert not (run.parent / "executed").exists()
