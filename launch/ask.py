@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         (episode,) = play([task])
         for kind, start, end in episode.log.stretches():
             text = decode(tokenizer, episode.log.ids[start:end])
-            console.print(transcript.piece(protocol, episode.role, kind, text))
+            console.print(transcript.piece(protocol, task.prompt, kind, text))
         answers = golds.asked(cfg, corpus, question)
         right = golds.right(cfg, episode.final, answers)
         console.print(transcript.outcome(episode, answers, right))

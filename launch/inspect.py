@@ -55,7 +55,10 @@ def main(argv: Sequence[str]) -> int:
     console = Terminal(soft_wrap=True)
 
     console.print(_header(recorded))
-    shown = _tokens(episode.log, tokenizer) if args.tokens else _segments(episode, cfg, tokenizer)
+    if args.tokens:
+        shown = _tokens(episode.log, tokenizer)
+    else:
+        shown = _segments(episode, cfg, tokenizer, recorded.entry["kind"])
     for line in shown:
         console.print(line)
     answers = golds.recorded(cfg, recorded)
@@ -116,15 +119,18 @@ def _header(recorded: RecordedEpisode) -> Text:
     return Text("\n").join(shown)
 
 
-def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
+def _segments(
+    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase, stage: str
+) -> Iterator[Text]:
     """A heading a stretch of the log, and its text in the transcript's colours."""
-    protocol = protocols.get(cfg.protocol).naming(episode.tools)
+    protocol = protocols.get(cfg.protocol).asking(cfg.spec.prompts).naming(episode.tools)
+    prompt = cfg.spec.prompt(stage, episode.role)
     for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
         heading = f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained"
         yield Text(heading, style="dim italic")
         text = decode(tokenizer, episode.log.ids[start:end])
-        yield transcript.piece(protocol, episode.role, kind, text)
+        yield transcript.piece(protocol, prompt, kind, text)
 
 
 def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.cli import DEFAULT_CONFIG, Parser, load
-from ssp.base.episode import ROLES, SOLVER
+from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.models import existing
 from ssp.config.schema import Config
@@ -17,7 +17,7 @@ from ssp.record.runfolder import RunFolder
 def add_flags(parser: Parser) -> None:
     """`--policy` and what belongs to it."""
     said = (
-        "a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the"
+        "a policy's folder, a run (who answers, or role@RUN), an OpenAI-compatible server; default: the"
         " solver's start"
     )
     parser.add_argument("--policy", default="", metavar="DIR|RUN|role@RUN|URL", help=said)
@@ -37,11 +37,11 @@ def trust_flag(parser: Parser) -> None:
 @dataclass(frozen=True)
 class NamedPolicy:
     """What was typed: the `path` of a policy or a run (None: the config's own start model) and the
-    run's `role`; or a server's `url`, the `model` there, and the `path` of its tokenizer.
+    run's `role` (by default who answers); or a server's `url`, the `model` there, and the `path` of its tokenizer.
     `trusted`: the run's own config.yaml may name code that runs, and where keys go."""
 
     path: Path | None = None
-    role: str = SOLVER
+    role: str = ""
     url: str = ""
     model: str = ""
     trusted: bool = False
@@ -96,8 +96,13 @@ def parse(args: argparse.Namespace) -> NamedPolicy:
     if server:
         return NamedPolicy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
     role, at, rest = text.partition("@")
-    if not at or role not in ROLES:
-        return NamedPolicy(existing(text) if text else None, trusted=trusted)
+    if not text:
+        return NamedPolicy(trusted=trusted)
+    try:
+        return NamedPolicy(existing(text), trusted=trusted)
+    except InputError:
+        if not at:
+            raise
     path = existing(rest)
     is_run = RunFolder(path).config.is_file()
     hold(is_run, f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")

@@ -15,7 +15,7 @@ from launch import policy
 from launch.cli import Parser, number, options, run, whole
 from launch.inspect import find
 from launch.shown import transcript
-from ssp.base.episode import ROLES
+from ssp.base.episode import EVAL
 from ssp.base.errors import hold
 from ssp.base.models import existing
 from ssp.capacity.memory import threads
@@ -65,6 +65,9 @@ def _whole(console: Console, args: Namespace) -> list[tuple[Records, list[Record
     from ssp.views.replay.record import KEEP, Records, Weights, chosen
 
     records = Records(RunFolder(existing(args.episodes[0])), args.trust_code)
+    roles = ["", *records.cfg.spec.role_blocks, EVAL]
+    rule = f"--role is {', '.join(roles[1:])}"
+    hold(args.role in roles, rule, args.role, "name one of these, or leave it out")
     # those of a version wrote something
     rows = [row for row in records.played(args.role) if (row["policy_version_min"] or -1) > 0]
     there = Weights(records.run, records.cfg, records.versions).there(rows)
@@ -150,7 +153,7 @@ def flags(parser: Parser) -> None:
     )
     add("--all", action="store_true", help="every episode of RUN whose checkpoint is there")
     add("--limit", type=whole(1), metavar="N", help="with --all: so many, spread over the run")
-    add("--role", choices=[*ROLES, "eval"], default="", help="with --all: of this role only")
+    add("--role", default="", metavar="ROLE", help="with --all: of this role of the game, or eval")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from ssp.base.episode import Episode, Grade, Outcome, Verdict
+from ssp.base.episode import EVALUATION, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import hold, holding
 from ssp.base.played import ANSWERS, ASKS, Brief, Game, Subject
 
@@ -256,6 +256,15 @@ class GameSpec:
         """The prompts that a role is given, each once."""
         plays = [play for play in self.plays.values() if role in play.roles]
         return tuple(dict.fromkeys(play.prompt for play in plays))
+
+    def prompt(self, kind: str, role: str) -> str:
+        """The prompt that `role` was given for an episode of this kind: a stage, an evaluation, or
+        another answer to the question."""
+        if kind == EVALUATION:
+            return self.examining.prompt
+        if kind in self.plays:
+            return self.plays[kind].prompt
+        return self.answering.prompt if role == self.answerer else self.prompts_of(role)[0]
 
     @property
     def refereed(self) -> bool:

@@ -1,10 +1,12 @@
 """Which game a run plays: the declaration that `game.kind` names.
 
-A shipped game is found by its name, another one by its place (`FILE.py:NAME`)."""
+A shipped game is found by its name, another one by its place (`FILE.py:NAME`), and that of a run
+which is only looked at by the game.json that the run wrote."""
 
 import functools
+from pathlib import Path
 
-from ssp.base import declared, places
+from ssp.base import declared, gamefacts, places
 from ssp.base.errors import hold
 from ssp.base.gamespec import GameSpec
 
@@ -27,9 +29,22 @@ def kind(named: str, questions: str) -> str:
     return "duel" if questions == "proposer" else "given"
 
 
+def seal(kind: str, run: Path) -> str:
+    """A place as the config.yaml in the folder `run` names it, whose code is not run."""
+    return f"{places.SEALED}{run.absolute() / gamefacts.FILE}:{kind}"
+
+
+def place(kind: str) -> str:
+    """A place without its seal."""
+    return ":".join(kind.rsplit(":", 2)[-2:]) if places.sealed(kind) else kind
+
+
 @functools.cache
 def find(kind: str) -> GameSpec:
     """The declaration of a game. InputError for one that is not there, or is none."""
+    if places.sealed(kind):
+        file = kind.removeprefix(places.SEALED).removesuffix(f":{place(kind)}")
+        return gamefacts.read(Path(file), place(kind))
     if places.is_own(kind):
         made = places.find(kind, "a game", "GAME = GameSpec(...)")
         return declared.check(made, kind)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, get_args, get_origin
 
+from ssp.base.episode import ROLES
 from ssp.base.errors import InputError
 from ssp.config.fields import hints, is_block, schema_of
 from ssp.config.schema import Config
@@ -133,6 +134,11 @@ def unknown(place: Place, roles: tuple[str, ...], source: str) -> InputError:
         name, _, text = last.partition(":")
         step = f"write '{{{name}: {text}, ...}}', in quotes"
         return InputError("a blank follows the colon of a key", where, step)
+
+    called = last.removesuffix("s") if place[0] == "placement" else last
+    if called in ROLES:
+        step = f"the game's roles are {' and '.join(roles)}"
+        return InputError("every config key must exist", where, step)
 
     same = _called_alike(last, str(place[0]), roles)
     near = same or _spelt_alike(place, every)

@@ -197,7 +197,7 @@ def _seal(file: Raw, path: Path, typed: Raw) -> None:
         _seal_address(file[name].get("engine"))
     game = file.get("game")
     if isinstance(game, dict) and is_own(str(game.get("kind"))):
-        game["kind"] = f"{own.SEALED}{game['kind']}"
+        game["kind"] = games.seal(game["kind"], path.parent)
     _seal_address(file.get("judge"))
     online = keys.value(merge(file, typed), ("retriever", "online", "engine"))
     if online:  # whose key goes to that address

@@ -18,6 +18,7 @@ from ssp.config.schema import Config
 
 T = TypeVar("T")
 RULE = "a function of a game's declaration gives what its stage takes"
+RAISED = "a function of a game's declaration must not raise"
 NEXT = "correct the function; a run that has begun goes on with resume=auto"
 
 
@@ -29,7 +30,7 @@ def called(cfg: Config, function: Callable[..., T], kind: Any, about: str, *args
     code = getattr(unwrap(function), "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__)
     place = f"{name} in {code.co_filename if code else cfg.game.kind}, about {about}"
-    value = outcome(RULE, f"{place}: ", NEXT, lambda: function(*args))
+    value = outcome(RAISED, f"{place}: ", NEXT, lambda: function(*args))
     hold(isinstance(value, kind), RULE, f"{place}: it gives {value!r}", NEXT)
     return value
 

@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ssp.base import gamefacts
 from ssp.base.errors import InputError, InvariantError, hold, holding
 from ssp.base.files import whole
 from ssp.base.models import resolve
+from ssp.base.places import is_own
 from ssp.config.schema import Config
 from ssp.record.manifest import own_digest, read_state
 from ssp.record.resumed import check_settings
@@ -146,13 +148,16 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
     from ssp.config.load import to_yaml
 
     folder = check(cfg, config_name, needed_bytes)
-    config = to_yaml(cfg)
+    files = {"config.yaml": to_yaml(cfg)}
+    if is_own(cfg.game.kind):
+        files[gamefacts.FILE] = gamefacts.text(cfg.spec)
     if not folder.path.exists():
         aside = folder.path.with_name(f".{folder.name}.{os.getpid()}.tmp")
         try:
             (aside / "episodes").mkdir(parents=True)
             (aside / "checkpoints").mkdir()
-            (aside / "config.yaml").write_text(config, encoding="utf-8")
+            for name, text in files.items():
+                (aside / name).write_text(text, encoding="utf-8")
             os.rename(aside, folder.path)
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
@@ -164,7 +169,8 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
             reason = f"{folder.path} ({error})"
             raise InputError(rule, reason, "set run.dir elsewhere") from error
     folder.hold()
-    _replace(folder.config, config)
+    for name, text in files.items():
+        _replace(folder.path / name, text)
     return folder
 
 

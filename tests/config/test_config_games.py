@@ -14,6 +14,7 @@ from ssp.config.crews import bound, learners, players
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
+from ssp.selfplay.settings.tiny import shrunk
 from tests.refusing import refused
 
 GAME = """
@@ -77,7 +78,15 @@ def test_every_rule_speaks_of_the_games_roles(mine: str) -> None:
     "typed", ["proposer.batch=3", "placement.solvers=3", "schedule.max_staleness.solver=1", "c.batch=1"]
 )
 def test_another_games_roles_are_unknown(typed: str, mine: str) -> None:
-    assert refused(typed, config=mine).rule == "every config key must exist"
+    told = refused(typed, config=mine)
+    assert told.rule == "every config key must exist"
+    assert typed.startswith("c.") or told.next_step == "the game's roles are a and b"
+
+
+def test_a_typed_game_is_made_small_under_its_own_roles(mine: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("protocol: search-r1\nreferee: {rules: [empty]}\n", encoding="utf-8")
+    tiny = shrunk(str(tmp_path / "recipe.yaml"), [f"game.kind={tmp_path / 'mine.py'}:GAME"])
+    assert tiny.roles == ("a", "b") and tiny.b.reward.endswith("letters") and tiny.placement.players == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize("name", ["run", "game", "judge", "defaults", "seed"])

@@ -27,11 +27,11 @@ def alone() -> Any:
     return module
 
 
-def play(folder: Path, *settings: str, small: bool = True) -> Path:
+def play(folder: Path, *settings: str, small: bool = True, config: str = "quickstart") -> Path:
     """A run's folder, played to its end with every checkpoint kept."""
     sizes = [setting for setting in SMALL if not setting.startswith("eval.")] if small else []
     asked = ["eval.every=0", "eval.final_questions_per_hop=2"] if small else []
-    argv = ["--config", "quickstart", f"run.dir={folder}", *sizes, *asked, *KEPT, *settings]
+    argv = ["--config", config, f"run.dir={folder}", *sizes, *asked, *KEPT, *settings]
     assert run(alone().main, argv) == 0
     return folder
 

@@ -102,7 +102,7 @@ def test_what_a_function_raises_is_one_paragraph(tmp_path: Path, name: str) -> N
         stage.play()
     told = str(refused.value)
     lines = [number for number, line in enumerate(file.read_text().splitlines(), 1) if "raise KeyError" in line]
-    assert told.startswith(declaration.RULE) and "\n" not in told
+    assert told.startswith(declaration.RAISED) and "\n" not in told
     assert f"{name} in {file}" in told or name == "checks" and f"checks in {file}" in told
     if name == "checks":  # an episode has no number
         assert "AttributeError" in told

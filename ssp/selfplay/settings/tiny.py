@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssp.base.errors import hold
+from ssp.config import load as merging
 from ssp.config.schema import Config
 from ssp.game.settings import WORLD_PROTOCOL
 from ssp.selfplay.settings import load
@@ -23,7 +24,8 @@ SETTINGS = tuple(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").
 def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     """The recipe made small, `overrides` as typed on top. InputError as in `load`, and for
     quickstart."""
-    recipe = load(name_or_file)
+    named = [text for text in overrides if text.startswith("game.kind=")]
+    recipe = merging.load(name_or_file, named)  # the rules are of the whole
     rule = "--tiny is for recipes of large models"
     value = f"{name_or_file}, whose protocol is {recipe.protocol}"
     hold(recipe.protocol != WORLD_PROTOCOL, rule, value, "leave it out; steps=2 makes a run short")

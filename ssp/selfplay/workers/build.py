@@ -239,7 +239,8 @@ def policy_dir(cfg: Config, given: Path | str | None, role: str = "") -> Path:
     if state:
         rule = f"state.json of a run names the {role}'s checkpoint"
         file = folder / "checkpoints" / "state.json"
-        hold(role in state["folders"], rule, file, "give a checkpoint's folder")
+        step = f"name {' or '.join(state['folders'])}, or give a checkpoint's folder"
+        hold(role in state["folders"], rule, file, step)
         folder = _folder(folder / state["folders"][role])
     check_protocol(folder, cfg.protocol)
     return folder

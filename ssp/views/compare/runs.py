@@ -15,6 +15,7 @@ from typing import Any
 from ssp.base.episode import EVAL
 from ssp.base.errors import InputError
 from ssp.base.intervals import Estimate, of_differences, of_numbers, of_shares, together
+from ssp.config import games
 from ssp.config.load import dotted
 from ssp.game.judge import same
 from ssp.record.ledger.rows import EpisodeRow
@@ -58,6 +59,7 @@ class Run:
         self.name = folder.name
         self.records = Records(folder)
         self.settings = dotted(self.records.cfg)  # a world's name and its file's path are the same
+        self.settings["game.kind"] = games.place(self.records.cfg.game.kind)
         lines = read_metrics(folder.metrics)
         times = [float(line["time"]) for line in lines] or [0.0]
         self.seconds = max(times) - min(times)  # pauses of a run that was gone on with included

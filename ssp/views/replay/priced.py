@@ -43,7 +43,8 @@ def check(
     rows of the ledger; without one there is no outcome and no reward to compare."""
     results = [_text(episode, tokenizer)]
     if episode.outcome is not Outcome.VOID and not cfg.block(episode.role).agent:
-        final, queries = _parsed(episode, cfg, tokenizer)
+        prompt = cfg.spec.prompt(entry.get("kind", ""), episode.role)
+        final, queries = _parsed(episode, cfg, tokenizer, prompt)
         results.append(compared("final", episode.final, final))
         results.append(compared("queries", episode.queries, queries))
         shown = len(episode.queries), sum(episode.hits)
@@ -87,8 +88,7 @@ def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str
     if not _due(State(entry["state"]), cfg, entry, game):
         return compared("reward", recorded, None)
     if own.sealed(kind):
-        code = kind.removeprefix(own.SEALED)
-        return untold("reward", f"{code} is the run's own code (--trust-code runs it)")
+        return sealed(kind.removeprefix(own.SEALED))
     if not paid_alone(cfg, entry):
         return untold("reward", "the game prices it by all of its episodes")
     missing = _unrecorded(episode, cfg, game)
@@ -96,6 +96,11 @@ def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str
         return untold("reward", f"it depends on {missing}, which is not on record")
     now = rewards(episode, cfg, game)
     return compared("reward", recorded, recorded if recorded in now else next(iter(now), None))
+
+
+def sealed(code: str) -> Result:
+    """What is said of a reward that the run's own code gives."""
+    return untold("reward", f"{code} is the run's own code (--trust-code runs it)")
 
 
 def paid_alone(cfg: Config, entry: dict[str, Any]) -> bool:
@@ -114,7 +119,7 @@ def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
             return "the guide's score"
         counts = proposer_rewards.counts_attempts(cfg.asking.reward)
         return "how its attempts went one by one" if counts else ""
-    reward = known.get(cfg.answering.reward)
+    reward = known.get(cfg.block(episode.role).reward)
     if takes(reward, "turns"):
         return "the documents' texts"
     if cfg.game.questions == "dataset" and (game["question"], game["target"]) not in _known(cfg):
@@ -176,9 +181,9 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
         facts = {"question": game["question"], "target": game["target"]}
         facts["searches"] = len(episode.queries)
         return [proposer_rewards.reward(cfg.asking.reward, game["win_rate"], cfg.asking, facts)]
+    block = cfg.block(episode.role)
     if episode.final is None:
-        return [cfg.answering.invalid_reward]
-    block = cfg.answering
+        return [block.invalid_reward]
     answers = golds(cfg, game)
     right = same(episode.final, answers)
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
@@ -190,13 +195,12 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
 
 
 def _parsed(
-    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase
+    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase, prompt: str
 ) -> tuple[str | None, list[str]]:
     """The last turn's result, and the queries that the turns asked for, read from their ids. Left
     out is what nobody was to search: what a policy asks itself, and the last turn's queries where
     the episode ends with them."""
     protocol = build.protocol(cfg, episode.role)
-    prompt = cfg.spec.prompts_of(episode.role)[0]
     by_the_policy = (int(Kind.MODEL), int(Kind.RECALLED))
     final = None
     last = 0

@@ -10,6 +10,7 @@ from typing import Any
 from ssp.base.episode import GIVEN, GREEDY, REPLAYED, Grade, Outcome
 from ssp.base.gamespec import Check, Grading, Rate
 from ssp.base.played import Brief, Game, Subject
+from ssp.config import games, own
 from ssp.config.schema import Config
 from ssp.game import protocols, voids
 from ssp.game.judge import same
@@ -19,6 +20,7 @@ from ssp.record.reader import RunReader
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.settle import settle
 from ssp.selfplay.targets import Targets
+from ssp.views.replay import priced
 from ssp.views.replay.compared import Result, compared, untold
 
 
@@ -27,12 +29,14 @@ def repriced(
 ) -> list[Result]:
     """The reward of an episode on record beside the one of its round, settled again; and its
     advantage now, of which there is no record. `targets`: the run's rows."""
+    if own.sealed(cfg.game.kind):
+        return [priced.sealed(games.place(cfg.game.kind))]
     missing = _missing(cfg)
     if missing:
         return [untold("reward", f"it depends on {missing}, which is not on record")]
-    games = _Rebuilt(reader, cfg, targets).games(entry["round"], entry["incarnation"])
-    asked_by = max((game.asked_by for game in games if game.asked_by is not None), default=None)
-    settled = settle(cfg, games, asked_by, entry["round"], Credits(cfg))
+    played = _Rebuilt(reader, cfg, targets).games(entry["round"], entry["incarnation"])
+    asked_by = max((game.asked_by for game in played if game.asked_by is not None), default=None)
+    settled = settle(cfg, played, asked_by, entry["round"], Credits(cfg))
     now = {row["id"]: row["reward"] for row in settled.rows}
     results = [compared("reward", entry["reward"], now.get(entry["id"]))]
     if any(pay.grader for pays in cfg.spec.pay.values() for pay in pays):
