@@ -34,6 +34,10 @@ def trust_flag(parser: Parser) -> None:
     parser.add_argument("--trust-code", action="store_true", help=said)
 
 
+ALONE = ("placement.layout=separate", "placement.engine_gpus=0", "placement.learner_gpus=0")
+"""No learner takes turns with a policy that is asked; its engine takes the GPU that torch sees."""
+
+
 @dataclass(frozen=True)
 class NamedPolicy:
     """What was typed: the `path` of a policy or a run (None: the config's own start model) and the
@@ -54,7 +58,7 @@ class NamedPolicy:
 
     def config(self, typed: str | None, overrides: list[str]) -> Config:
         """The checked configuration: the one typed, else the run's own, else the default."""
-        settings = list(overrides)
+        settings = [*overrides, *ALONE]
         if self.url:
             url = json.dumps(f"{self.url}#{self.model}")
             settings += [f'{SOLVER}.engine.kind="endpoint"', f"{SOLVER}.engine.url={url}"]

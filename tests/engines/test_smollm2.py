@@ -17,7 +17,8 @@ from ssp.base.errors import InputError
 from ssp.engines import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.game import protocols
-from ssp.game.protocols.renderer import Renderer, ask
+from ssp.game.protocols.bare import ask
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
 from ssp.selfplay.workers import build
 
