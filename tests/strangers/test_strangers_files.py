@@ -20,7 +20,12 @@ from ssp.data.readers import read_questions
 ROOT = Path(__file__).parents[2]
 INPUTS = Path(__file__).parent / "inputs"
 TINY = [
-    *("defaults.engine.kind=torch", "defaults.engine.dtype=float32", "defaults.engine.tensor_parallel=1"),
+    *(
+        "defaults.engine.kind=torch",
+        "defaults.engine.dtype=float32",
+        "defaults.engine.tensor_parallel=1",
+        "defaults.engine.memory=0.85",
+    ),
     *("defaults.limits.turn_tokens=24", "defaults.limits.searches=1", "solver.template=plain", "retriever.gpus=0"),
     *("defaults.limits.prompt_tokens=2048", "defaults.limits.total_tokens=2816"),
 ]
