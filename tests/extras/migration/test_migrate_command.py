@@ -181,12 +181,13 @@ def test_an_option_of_researchs_script_is_its_key(tmp_path: Path, capsys: pytest
     assert "solver.limits.searches=3" in capsys.readouterr().out
 
 
-def test_the_path_of_a_search_server_says_its_form_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_path_of_a_search_server_says_its_form_and_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "train.sh"
     script.write_text("bash train.sh --search_url http://10.0.0.1:8000/batch_search\n")
     main(["migrate", str(script)])
     assert "retriever.url=http://10.0.0.1:8000/batch_search" in capsys.readouterr().out
-
 
 
 @pytest.mark.parametrize(("gspo", "loss"), [("False", "ppo_clip"), ("True", "gspo")])
