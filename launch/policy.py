@@ -17,8 +17,8 @@ from ssp.record.runfolder import RunFolder
 def add_flags(parser: Parser) -> None:
     """`--policy` and what belongs to it."""
     said = (
-        "a policy's folder, a run (who answers, or role@RUN), an OpenAI-compatible server; default: the"
-        " solver's start"
+        "a policy's folder, a run (who answers, or role@RUN), an OpenAI-compatible server; default:"
+        " the solver's start"
     )
     parser.add_argument("--policy", default="", metavar="DIR|RUN|role@RUN|URL", help=said)
     trust_flag(parser)
@@ -41,8 +41,9 @@ ALONE = ("placement.layout=separate", "placement.engine_gpus=0", "placement.lear
 @dataclass(frozen=True)
 class NamedPolicy:
     """What was typed: the `path` of a policy or a run (None: the config's own start model) and the
-    run's `role` (by default who answers); or a server's `url`, the `model` there, and the `path` of its tokenizer.
-    `trusted`: the run's own config.yaml may name code that runs, and where keys go."""
+    run's `role` (by default who answers); or a server's `url`, the `model` there, and the `path` of
+    its tokenizer. `trusted`: the run's own config.yaml may name code that runs, and where keys
+    go."""
 
     path: Path | None = None
     role: str = ""

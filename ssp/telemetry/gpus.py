@@ -3,11 +3,14 @@ otherwise. Other processes on them count too."""
 
 import importlib
 import threading
+from collections import deque
 from contextlib import suppress
 from statistics import fmean
 
 EVERY = 2.0
 """Seconds between two looks."""
+KEPT = 10_000
+"""Looks that wait for their figures at most; older ones go."""
 
 Look = list[tuple[float, float]]
 """Share of the time in use, and share of the memory, of each device."""
@@ -17,13 +20,13 @@ class Gpus:
     """Looks at them on a thread of its own, so that a driver that hangs holds up nobody."""
 
     def __init__(self) -> None:
-        self._looks: list[Look] = []
+        self._looks: deque[Look] = deque(maxlen=KEPT)
         self._ended = threading.Event()
         threading.Thread(target=self._watch, daemon=True, name="gpus").start()
 
     def figures(self) -> dict[str, float]:
         """Means since the last such call; empty where no GPU was seen."""
-        looks, self._looks = self._looks, []
+        looks, self._looks = self._looks, deque(maxlen=KEPT)
         devices = [device for look in looks for device in look]
         if not devices:
             return {}
