@@ -342,10 +342,10 @@ class Table:
         return source.real(sampled_entropy(generation.logprobs[first:last]))
 
     def close(self) -> None:
-        """Give every slot back, and let the tools forget."""
-        self.engine.close([seat.slot for seat in self.seats])
+        """Let the tools forget, and give every slot back."""
         for seat in self.seats:
             self._settings.tools.done(seat.task.id)
+        self.engine.close([seat.slot for seat in self.seats])
 
     def episodes(self) -> list[Episode]:
         """The episodes with their texts, in the order of the tasks."""
