@@ -49,21 +49,25 @@ ssp_setup() {
         [[ "$stamp" != "$kind" ]] || break
     done
 
-    local quiet=()
-    [[ -t 1 ]] || quiet=(--quiet --progress-bar off)
+    local options=()
+    [[ -t 1 ]] || options=(--quiet --progress-bar off)
     local size="1.8 GB"
-    [[ "$kind" != test ]] || size="4 GB"
+    if [[ "$kind" == test ]]; then
+        size="4 GB"
+        # pip would compile 29,000 modules, one after the other. Tests import a fifth, which is compiled then and kept.
+        options+=(--no-compile)
+    fi
     echo "ssp: installing into $ssp_venv (about $size; minutes, by the network's speed)"
     # torch goes first and alone: a build that pip's own settings offer (CPU only, say) is then kept by what follows.
-    ssp_pip install ${quiet[@]+"${quiet[@]}"} "$ssp_torch"
+    ssp_pip install ${options[@]+"${options[@]}"} "$ssp_torch"
     if [[ "$kind" == test ]]; then
-        ssp_test_tools ${quiet[@]+"${quiet[@]}"}
+        ssp_test_tools ${options[@]+"${options[@]}"}
     else
         local extras=cpu
         [[ "$kind" == run ]] || extras=cpu,english
-        ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[$extras]"
+        ssp_pip install ${options[@]+"${options[@]}"} --editable "$ssp_root[$extras]"
     fi
-    [[ "$kind" == run ]] || ssp_pip install ${quiet[@]+"${quiet[@]}"} --no-deps "${ssp_bare[@]}"
+    [[ "$kind" == run ]] || ssp_pip install ${options[@]+"${options[@]}"} --no-deps "${ssp_bare[@]}"
     echo "$wanted" >"$ssp_venv/.ssp-$kind"
 }
 

@@ -30,7 +30,7 @@ POLICY = REPO / "ssp" / "learning" / "coldstart" / "artefact"
 LONG = "steps=4000"
 """More than any test needs: it stops the run when it has seen enough."""
 FEW = ["placement.proposers=1", "placement.solvers=1", "placement.judges=1", "retriever.shards=1"]
-SMALL = [f"defaults.model={POLICY}", "game.attempts=3", "eval.every=0", "proposer.batch=12", "solver.batch=6"]
+SMALL = ["game.attempts=3", "eval.every=0", "proposer.batch=12", "solver.batch=6"]
 SMALL += ["eval.final_questions_per_hop=4", *FEW]
 PAIRS = ["placement.solvers=2", "retriever.shards=2"]
 """As many as by default, where the division of work matters: each process more is seconds of imports."""

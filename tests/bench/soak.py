@@ -16,6 +16,7 @@ fills caches); the soak fails when the driver, a queue or the ledger grows by mo
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -243,6 +244,7 @@ def told(made: Soak, minutes: float) -> None:
 
 
 def main() -> int:
+    gc.enable()  # conftest leaves that to pytest
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)

@@ -7,6 +7,7 @@ is gone on with. Each life is a child of its own, forked before anything is comp
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -92,6 +93,7 @@ def play(folder: Path, life: str) -> int:
 
 
 def main(out: Path) -> None:
+    gc.enable()  # conftest leaves that to pytest
     lessons.write(out / "traces.jsonl", 12)
     codes = {"whole": play(out / "whole", "")}
     steps = []
