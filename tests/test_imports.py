@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import importlib.util
 import sys
+from importlib import metadata
 
 import pytest
 
+from ssp.base import imports
 from ssp.base.imports import uncollected, without
 
 
@@ -33,3 +35,15 @@ def test_the_collector_waits_and_is_then_as_it_was(enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_a_packages_distributions_are_those_of_the_long_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another name than the package (PyYAML), of the same, and of none."""
+    whole = metadata.packages_distributions()
+    monkeypatch.setattr(imports, "_distributions", lambda: whole)
+    with pytest.raises(RuntimeError), imports.unlisted():
+        asked = metadata.packages_distributions()
+        assert asked["yaml"] == whole["yaml"] == ["PyYAML"] and asked["numpy"] == whole["numpy"] == ["numpy"]
+        assert asked.get("nowhere") is None and asked.keys() == whole.keys()
+        raise RuntimeError("of the block")
+    assert metadata.packages_distributions() is whole

@@ -2,8 +2,10 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from importlib import metadata
 from typing import Any
 
 
@@ -33,3 +35,38 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+class Distributions(Mapping[str, list[str]]):
+    """`importlib.metadata.packages_distributions()`, which reads the list of files of all that is
+    installed, only for a package that no distribution is called by."""
+
+    def __getitem__(self, package: str) -> list[str]:
+        try:
+            return [metadata.distribution(package).name]
+        except metadata.PackageNotFoundError:
+            return self._all[package]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> Mapping[str, list[str]]:
+        return _distributions()
+
+
+_distributions = metadata.packages_distributions
+
+
+@contextmanager
+def unlisted() -> Iterator[None]:
+    """Let transformers ask for the distributions of few packages. At its import it would list those
+    of all, for a quarter of that import's CPU time. For a process with one thread that imports."""
+    metadata.packages_distributions = Distributions
+    try:
+        yield
+    finally:
+        metadata.packages_distributions = _distributions

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import sync
+from ssp.base.imports import without
 from ssp.base.models import TOKENIZER_FILES, WEIGHTS
 from ssp.engines.folder import ModelFolder
 from ssp.learning.backends.ranks import SOLO, Ranks
@@ -116,7 +117,9 @@ def write_policy(
     What is not learned is copied from `source`: the tokenizer's files, and the settings for
     generation."""
     folder.mkdir(exist_ok=True)
-    model.save_pretrained(folder, state_dict=dict(weights))
+    # The library would import it only to see whether the model is one of its own.
+    with without("deepspeed"):
+        model.save_pretrained(folder, state_dict=dict(weights))
     for name in (*TOKENIZER_FILES, EXACT, GENERATION):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

@@ -15,7 +15,7 @@ from ssp import engines
 from ssp.base import cache, models
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.extras import extra
-from ssp.base.imports import uncollected
+from ssp.base.imports import uncollected, unlisted
 from ssp.base.services import is_loopback
 from ssp.config import own
 from ssp.config.crews import apart, warmed
@@ -54,7 +54,7 @@ OWN_VERIFIERS = ("frozen", "solver")
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
     """The tokenizer of a policy folder: what its `tokenizer.json` says (`AutoTokenizer` would go by
     the architecture)."""
-    with uncollected():
+    with uncollected(), unlisted():
         from transformers import PreTrainedTokenizerFast  # costs what shards start without
 
     folder = _folder(model_dir)

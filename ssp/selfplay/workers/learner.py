@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
-from ssp.base.imports import uncollected, without
+from ssp.base.imports import uncollected, unlisted, without
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
@@ -43,7 +43,7 @@ class Learner(Publisher):
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
         # Once the library has looked what is installed, it imports that.
         needless = () if "transformers" in sys.modules else NEEDLESS
-        with without(*needless), uncollected():
+        with without(*needless), uncollected(), unlisted():
             from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
         from ssp.learning.rehearsal import Rehearsal
