@@ -15,7 +15,7 @@ from pathlib import Path
 
 import inprocess
 import pytest
-from trainruns import FEW, LONG, SMALL, Run, free_port, ledger_is_sound, marked, run, until
+from trainruns import LONG, SMALL, Run, ledger_is_sound, run, until
 
 from launch import doctor
 from ssp.base.episode import ROLES
@@ -140,16 +140,6 @@ def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys:
         assert ours == theirs and len(ours) == 2
     assert _digest(two.folder, capsys) == _digest(one.folder.path, capsys)
     ledger_is_sound(two)
-
-
-def test_one_node_alone_plays_and_leaves_nothing(tmp_path: Path) -> None:
-    """What it plays is what is played elsewhere; no engine here has a model, so that it starts soon."""
-    alone = {"NNODES": "1", "MASTER_PORT": str(free_port(2))}
-    with run(tmp_path / "one", "steps=2", *FEW, env=alone, config="simulated", module="launch.cluster") as one:
-        one.ends_well()
-        until("no process of the run is left", lambda: not marked(one.mark), 60.0)
-    assert one.steps() == 2
-    ledger_is_sound(one)
 
 
 @pytest.mark.nightly

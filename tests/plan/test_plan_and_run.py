@@ -1,4 +1,5 @@
-"""A run on real Ray whose engines sleep: as a run is, and about as fast as its plan says (exactly: tests/bench/plan_run.py)."""
+"""A run on real Ray whose engines sleep, by `launch.cluster` on one node: as a run is, about as fast as its plan says (exactly:
+tests/bench/plan_run.py), and ended without a trace."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from trainruns import SMALL, Cluster, ledger_is_sound, run
+from trainruns import SMALL, free_port, ledger_is_sound, marked, run, until
 
 from ssp.capacity.plan.costs import Costs, own
 from ssp.capacity.plan.simulate import simulate
 from ssp.selfplay.settings import load
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 STEPS, BOUND = 8, 1
 SLEEPING = f"""steps={STEPS} schedule.preset=one-step-off schedule.in_flight=true health.on_collapse=warn
     defaults.engine.kind=simulated defaults.engine.sequences=8 defaults.engine.simulated.tokens=200
@@ -22,12 +23,14 @@ SLEEPING = f"""steps={STEPS} schedule.preset=one-step-off schedule.in_flight=tru
     referee.rules=[malformed,empty,leakage]""".split()
 
 
-def test_a_run_of_sleeping_engines_goes_as_it_was_planned(ray_cluster: Cluster, tmp_path: Path) -> None:
+def test_one_node_alone_plays_as_it_was_planned_and_leaves_nothing(tmp_path: Path) -> None:
+    alone = {"NNODES": "1", "MASTER_PORT": str(free_port(2))}
     cfg = load("quickstart", [*SMALL, *SLEEPING])
     costs = Costs(search_s=0.01)
     planned = simulate(cfg, own(cfg, costs), costs)
-    with run(tmp_path / "run", *SLEEPING, env=ray_cluster.env) as made:
+    with run(tmp_path / "run", *SLEEPING, env=alone, module="launch.cluster") as made:
         made.ends_well()
+        until("no process of the run is left", lambda: not marked(made.mark), 60.0)
         ledger_is_sound(made)
         ages = [row["staleness/max"] for role in cfg.roles for row in made.rows(role)]
         assert len(ages) == 2 * STEPS and max(ages) <= BOUND
