@@ -34,6 +34,16 @@ QWEN_TOOLS = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 QWEN = QWEN_TOOLS.replace("TEXT", "message.content")
+_CALLS = "message.content }}{% for c in message.tool_calls or [] %}{{ CALL }}{% endfor %}{{ ''"
+KIMI = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
+    "CALL",
+    "'<|tool_calls_section_begin|><|tool_call_begin|>functions.' + c.function.name + ':0<|tool_call_argument_begin|>'"
+    " + (c.function.arguments | tojson) + '<|tool_call_end|><|tool_calls_section_end|>'",
+)
+"""Calls between control strings of their own."""
+PYTHONIC = QWEN_TOOLS.replace("TEXT", _CALLS).replace("CALL", "'[' + c.function.name + '(' + (c.function.arguments | string) + ')]'")
+"""Calls as Python writes them, which are not read."""
+CALLS = QWEN_TOOLS.replace("TEXT", _CALLS).replace("CALL", "'<tool_call>\\n' + (c.function | tojson) + '\\n</tool_call>'")
 TRIMMING = QWEN_TOOLS.replace("TEXT", "(message.content | trim)").replace(
     "' + message.content + '", "' + (message.content | trim) + '"
 )
@@ -145,11 +155,19 @@ QWEN3 = _QWEN3.replace("KEEPS", _LATER).replace(
 )
 """Thoughts since the last question are kept, an empty one only in the last turn; without thoughts a turn is opened behind an
 empty one."""
-QWEN3P5 = _QWEN3.replace("KEEPS", _LATER).replace(
+QWEN3P5 = _QWEN3.replace("KEEPS", "loop.index0 > ns.asked").replace(
     "OPENS",
     "{% if enable_thinking is defined and not enable_thinking %}" + _EMPTY + "{% else %}" + _OPENED + "{% endif %}",
 )
-"""The same; a prompt opens the thought."""
+"""All since the last question are kept, also empty ones; a prompt opens the thought."""
+SILENT = _QWEN3.replace("KEEPS", "loop.index0 > ns.asked").replace(
+    "OPENS", "{% if enable_thinking %}" + _OPENED + "{% else %}" + _EMPTY + "{% endif %}"
+)
+"""The small ones of Qwen 3.5 think only when they are asked to."""
+AS_SAID = QWEN.replace("assistant\\n' }}{% endif %}", "assistant\\n' }}" + _OPENED + "{% endif %}")
+"""Nemotron's way: a prompt opens the thought, and a turn is shown as it was said, with that."""
+OWN_LINE = QWEN.replace("'<|im_end|>\\n' }}\n{%- elif message.role == 'tool'", "'\\n<|im_end|>\\n' }}\n{%- elif message.role == 'tool'")
+"""The end of a turn stands on a line of its own."""
 FORGETS_OPENED = _QWEN3.replace("KEEPS", "loop.last").replace("OPENS", _OPENED)
 """R1's way: a prompt opens the thought, and no earlier one is shown."""
 FORGETS_ALL_BUT_TWO = _QWEN3.replace("KEEPS", "loop.revindex < 4").replace("OPENS", "")

@@ -147,8 +147,9 @@ class Kit:
         """Why a step cannot run."""
         if step.name == "unpack" and self._waits():
             return "some parts are not here yet"
-        library = {"zero": "deepspeed", "vllm": "vllm"}.get(step.name.split("-")[0])
-        if library and importlib.util.find_spec(library) is None:
+        library = {"zero": "deepspeed", "vllm": "vllm"}.get(step.name.split("-")[0], "")
+        packed = (self.folder / "unpacked" / "site" / library).is_dir()
+        if library and not packed and importlib.util.find_spec(library) is None:
             return f"{library} is not installed"
         if self.cpu or step.name == "unpack" or (self.folder / "unpacked").is_dir():
             return ""

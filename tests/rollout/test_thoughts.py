@@ -28,6 +28,10 @@ V3 = (
     '{"query": "city"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
 )
 V31 = '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>search<｜tool▁sep｜>{"query": "city"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+KIMI = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>"
+    '{"query": "city"}<|tool_call_end|><|tool_calls_section_end|>'
+)
 GLM4 = 'search\n{"query": "city"}'
 
 
@@ -64,8 +68,17 @@ CASES = {
     ),
     "qwen3 direct": (families.qwen3(), "direct", "", JSON, "<|im_end|>", {"enable_thinking": False}, True),
     "qwen3.5": (families.qwen3p5(), "tokenizer", "I look.\n</think>\n\n", XML, "<|im_end|>", {}, False),
-    "qwen3.5 direct": (families.qwen3p5(), "direct", "", XML, "<|im_end|>", {"enable_thinking": False}, True),
+    "qwen3.5 direct": (families.qwen3p5(), "direct", "", XML, "<|im_end|>", {"enable_thinking": False}, False),
+    "qwen3.5, small": (families.qwen3(families.SILENT), "tokenizer", "", XML, "<|im_end|>", {}, False),
+    "qwen3.5, small, thinking": (
+        families.qwen3(families.SILENT), "thinking", "I look.\n</think>\n\n", XML, "<|im_end|>", {"enable_thinking": True}, False,
+    ),
+    "nemotron": (families.qwen3(families.AS_SAID), "tokenizer", "I look.\n</think>\n\n", XML, "<|im_end|>", {}, False),
+    "an end on its own line": (families.qwen(families.OWN_LINE), "", "", JSON, "\n<|im_end|>", {}, False),
+    "kimi": (families.qwen(families.KIMI), "", "", KIMI, "<|im_end|>", {}, False),
+    "hermes": (families.qwen(families.CALLS), "", "", JSON, "<|im_end|>", {}, False),
     "deepseek-v3": (families.deepseek(), "tokenizer", "", V3, "<｜end▁of▁sentence｜>", {}, False),
+    "deepseek-v3.1, not asked": (families.deepseek(thinks=True), "tokenizer", "", V31, "<｜end▁of▁sentence｜>", {}, False),
     "deepseek-v3.1": (families.deepseek(thinks=True), "direct", "", V31, "<｜end▁of▁sentence｜>", {"thinking": False}, False),
     "glm-4": (families.glm(thinks=False), "tokenizer", "\n", GLM4, "<|observation|>", {}, False),
     "glm-4.6": (families.glm(), "thinking", "\n<think>I look.</think>\n", KEYS, "<|observation|>", {"enable_thinking": True}, False),
@@ -146,7 +159,8 @@ def test_forgetting_makes_room_and_the_rest_may_still_overflow() -> None:
         (families.deepseek(), "direct", "a switch for thinking"),
         (families.qwen(None), "direct", "a tokenizer with a chat template"),
         (families.deepseek(thinks=True), "thinking", "rewrites a turn"),
-        (families.qwen3(families.FORGETS_ALL_BUT_TWO), "", "rewrites a turn when more messages follow"),
+        (families.qwen3(families.FORGETS_ALL_BUT_TWO), "", "rewrites a turn when more messages follow.*search-r1"),
+        (families.qwen(families.PYTHONIC), "", r"a call of a tool is JSON.*writes \"\[search.*search-r1"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(tokenizer: object, template: str, said: str) -> None:

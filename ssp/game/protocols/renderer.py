@@ -5,6 +5,7 @@ rewrites them in another way is refused."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from ssp.game.protocols.template import (
     TOKENIZER,
     Message,
     lay_out,
+    opening,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _WAY_OUT = (
     f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model"
     " or protocol"
 )
+_AS_TEXT = "take a protocol that shows searches as text (search-r1), or another model"
+"""What to do instead, the second for a protocol whose tools the chat template shows."""
 
 
 def _said(text: str) -> Message:
@@ -252,10 +256,9 @@ class Renderer:
         if any(role.system for role in spoken) and self._takes_system:
             asked.insert(0, {"role": "system", "content": _MARK})
         opened = self._text(asked)
-        opens = self.template in CHATS and opened.rstrip().endswith(THINK)
-        self.opening = opened[opened.rindex(THINK) :] if opens else ""
+        self.opening = opening(opened) if self.template in CHATS else ""
 
-        thought, call = self._probe()
+        thought, call = self._probe(opened)
         closed = self._text([*asked, _said(thought + call)], reply=False)
         shown = closed.rpartition(call)[0].removeprefix(opened)
         alike = _MARK in shown if thought else not shown.strip()
@@ -263,7 +266,7 @@ class Renderer:
             thought = shown  # as the layout itself writes one
         else:
             thought = thought.removeprefix(self.opening)
-        self._said: list[Message] = [*asked, _said(thought + call)]
+        self._said: list[Message] = [*asked, _said(self.opening + thought + call)]
         closed = self._text(self._said, reply=False)
         before, call, tail = closed.rpartition(call)
         if not call:
@@ -317,9 +320,34 @@ class Renderer:
                 raise self._unfit("what it forgets of a turn's opening is no whole tokens")
             self.forgets = len(gone), bool(thought)
             kept = told.removesuffix(left)
-        again = self._text([*self._said, reply, _said(thought + call), reply])
+        again = self._text([*self._said, reply, self._said[-1], reply])
         if again != kept + call + rest:
             raise self._unfit("it rewrites a turn when more messages follow")
+        self._prove_calls(opened)
+
+    def _prove_calls(self, opened: str) -> None:
+        """InputError where the layout shows a call in a form that is not read: its model would
+        search in vain."""
+        query = _MARK * 2
+        function = {"name": TOOL, "arguments": {"query": query}}
+        call: Any = {"id": "call00000", "type": "function", "function": function}
+        turn: Any = {"role": "assistant", "content": "", "tool_calls": [call]}
+        try:
+            shown = self._text([*self._said[:-1], turn], reply=False)
+        except InputError:  # it takes calls in another form, or none
+            return
+        common = os.path.commonprefix([opened, shown])
+        if common.rfind("<") > common.rfind(">"):  # in the middle of a tag
+            common = common[: common.rfind("<")]
+        wrote = shown.removeprefix(common)
+        for end in self.ends:
+            wrote = wrote.partition(self.decode([end]))[0]
+        rule = (
+            f"under protocol {self.protocol.id} a call of a tool is JSON, or in the tags of Qwen,"
+            " GLM, DeepSeek or Kimi"
+        )
+        unread = query in wrote and self.protocol.queries(wrote) != (query,)
+        hold(not unread, rule, f"{self._name} writes {wrote.strip()[:200]!r}", _AS_TEXT)
 
     @staticmethod
     def _end_of(turn: str) -> int:
@@ -339,14 +367,16 @@ class Renderer:
             raise self._unfit("it rewrites a turn when another message follows")
         return text[self._length :]
 
-    def _probe(self) -> tuple[str, str]:
-        """A thought, where the protocol has a tag for one and it is wanted, and a search, as a
-        policy of this protocol writes them: templates of reasoning models may drop the thought."""
+    def _probe(self, opened: str) -> tuple[str, str]:
+        """A thought, where the protocol has a tag for one and the prompt `opened` wants it, and a
+        search, as a policy of this protocol writes them: templates of reasoning models may drop the
+        thought."""
         search = self.protocol.search
         body = written(_MARK, search.form)
         if search.form == "tool":
             body = f"\n{body}\n"
-        thinks = "think" in self.protocol.kinds and CHATS.get(self.template) is not False
+        direct = CHATS.get(self.template) is False or opened.rstrip().endswith("</think>")
+        thinks = "think" in self.protocol.kinds and not direct
         thought = f"{THINK}\n{_MARK}\n</think>\n\n" if thinks else ""
         return thought, f"<{search.tag}>{body}</{search.tag}>"
 
@@ -366,11 +396,13 @@ class Renderer:
         return tuple(ends)
 
     def without_end(self, text: str) -> str:
-        """`text` without the end of turn that it begins with, which the policy samples."""
-        (ids,) = self.encode([text])
+        """`text` without the end of turn that it begins with, which the policy samples, as it does
+        the blanks before it."""
+        begun = text.lstrip()
+        (ids,) = self.encode([begun])
         if not ids or ids[0] not in self.ends:
             return text
-        return text.removeprefix(self.decode(ids[:1]))
+        return begun.removeprefix(self.decode(ids[:1]))
 
     def _unwritten(self, what: str) -> InputError:
         rule = f"the words of protocol {self.protocol.id} can be written in the model's tokens"
@@ -379,4 +411,5 @@ class Renderer:
 
     def _unfit(self, why: str) -> InputError:
         rule = f"a chat template must be prefix-stable under protocol {self.protocol.id}"
-        return InputError(rule, f"{self._name}: {why}", _WAY_OUT)
+        step = _AS_TEXT if self.protocol.offers_tool else _WAY_OUT
+        return InputError(rule, f"{self._name}: {why}", step)

@@ -52,6 +52,11 @@ a reply keeps one."""
 _HOLE = re.compile(r"\{(system|user)\}")
 
 
+def opening(prompt: str) -> str:
+    """What `prompt` opens of a thought at its end; "" for nothing."""
+    return prompt[prompt.rindex(THINK) :] if prompt.rstrip().endswith(THINK) else ""
+
+
 def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool = True) -> str:
     """`messages` as text; with `reply` the policy's turn is opened behind them. InputError for
     `tokenizer` or an unknown template.
