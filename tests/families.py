@@ -41,9 +41,13 @@ KIMI = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
     " + (c.function.arguments | tojson) + '<|tool_call_end|><|tool_calls_section_end|>'",
 )
 """Calls between control strings of their own."""
-PYTHONIC = QWEN_TOOLS.replace("TEXT", _CALLS).replace("CALL", "'[' + c.function.name + '(' + (c.function.arguments | string) + ')]'")
+PYTHONIC = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
+    "CALL", "'[' + c.function.name + '(' + (c.function.arguments | string) + ')]'"
+)
 """Calls as Python writes them, which are not read."""
-CALLS = QWEN_TOOLS.replace("TEXT", _CALLS).replace("CALL", "'<tool_call>\\n' + (c.function | tojson) + '\\n</tool_call>'")
+CALLS = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
+    "CALL", "'<tool_call>\\n' + (c.function | tojson) + '\\n</tool_call>'"
+)
 TRIMMING = QWEN_TOOLS.replace("TEXT", "(message.content | trim)").replace(
     "' + message.content + '", "' + (message.content | trim) + '"
 )
@@ -166,7 +170,9 @@ SILENT = _QWEN3.replace("KEEPS", "loop.index0 > ns.asked").replace(
 """The small ones of Qwen 3.5 think only when they are asked to."""
 AS_SAID = QWEN.replace("assistant\\n' }}{% endif %}", "assistant\\n' }}" + _OPENED + "{% endif %}")
 """Nemotron's way: a prompt opens the thought, and a turn is shown as it was said, with that."""
-OWN_LINE = QWEN.replace("'<|im_end|>\\n' }}\n{%- elif message.role == 'tool'", "'\\n<|im_end|>\\n' }}\n{%- elif message.role == 'tool'")
+OWN_LINE = QWEN.replace(
+    "'<|im_end|>\\n' }}\n{%- elif message.role == 'tool'", "'\\n<|im_end|>\\n' }}\n{%- elif message.role == 'tool'"
+)
 """The end of a turn stands on a line of its own."""
 FORGETS_OPENED = _QWEN3.replace("KEEPS", "loop.last").replace("OPENS", _OPENED)
 """R1's way: a prompt opens the thought, and no earlier one is shown."""
