@@ -86,6 +86,9 @@ LLAMA = """\
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"""
 """Llama 3.1's ways: today's date, trimmed texts, a tool's reply as JSON."""
 
+ENDS_ALL = WITHOUT_TOOLS.replace("{% endif %}", "{% else %}{{ eos_token }}{% endif %}")
+"""Phi 3.5's way: behind a conversation that is over stands one token more."""
+
 
 def byte_level(special: list[str], vocabulary: int = 330, lines: list[str] = LINES) -> Tokenizer:
     """A byte-level BPE core: `vocabulary` tokens (about 260 of them single bytes), then the special ones."""

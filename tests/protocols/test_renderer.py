@@ -104,6 +104,12 @@ def test_a_template_that_trims_or_forgets_only_what_the_log_never_renders_is_fin
     renderer("search-r1", families.qwen(families.FORGETFUL))
 
 
+def test_a_token_that_ends_the_whole_text_follows_no_turn() -> None:
+    spoken = renderer("search-r1", families.qwen(families.ENDS_ALL, eos_token="<|endoftext|>"))
+    assert ends(spoken) == ["<|im_end|>", "<|endoftext|>"]
+    assert spoken.framed("x", ended=True) == ("\n<|im_start|>assistant\n", "x", "")
+
+
 def words(vocabulary: list[str]) -> PreTrainedTokenizerFast:
     core = Tokenizer(WordLevel({word: i for i, word in enumerate(["<unk>", "<eos>", *vocabulary])}, unk_token="<unk>"))
     core.pre_tokenizer = WhitespaceSplit()

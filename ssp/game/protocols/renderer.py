@@ -360,9 +360,12 @@ class Renderer:
         return self._end_of(turn) if self.forgets and self.forgets[1] else 0
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:
-        """What the layout shows of `messages` after the policy's turn, which must stay as it
-        was."""
+        """What the layout shows of `messages` after the policy's turn, which must stay as it was
+        but for a token that ends the whole text."""
         text = self._text(messages)
+        whole = closed.removesuffix(self.tokenizer.eos_token or "")
+        if len(whole) > self._length:
+            closed = whole
         if not text.startswith(closed):
             raise self._unfit("it rewrites a turn when another message follows")
         return text[self._length :]
