@@ -3,6 +3,8 @@ ways of each family (templates and tokenizers written here)."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import families
 import numpy as np
 import pytest
@@ -166,3 +168,9 @@ def test_forgetting_makes_room_and_the_rest_may_still_overflow() -> None:
 def test_what_cannot_be_followed_is_refused(tokenizer: object, template: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         Renderer(CHAT, tokenizer, template)  # type: ignore[arg-type]
+
+
+def test_a_search_as_text_is_none_of_the_templates_calls(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("id: own\nversion: 1\ninherits: search-r1\nobservation: {as_turn: true}\n")
+    Renderer(protocols.get(str(file)), families.qwen(families.PYTHONIC))

@@ -148,6 +148,13 @@ def written(query: str, form: str) -> str:
     return json.dumps({"name": TOOL, "arguments": {"query": query}}) if form == "tool" else query
 
 
+def called(query: str) -> dict[str, Any]:
+    """A policy's turn that searches for `query`, in the form that chat templates take."""
+    function = {"name": TOOL, "arguments": {"query": query}}
+    call = {"id": "call00000", "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
 def call_of(name: str, given: Any) -> tuple[Call, ...]:
     """The call of a tool with the arguments `given`; () for what is no object, or cannot be handed
     on as JSON."""

@@ -4,8 +4,6 @@ rewrites them in another way is refused."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,7 @@ from ssp.base.errors import InputError, hold
 from ssp.engines.base import StopWords
 from ssp.game.protocols.bare import DATE, decode
 from ssp.game.protocols.base import HOLE, Protocol
-from ssp.game.protocols.calls import SEARCH, TOOL, written
+from ssp.game.protocols.calls import SEARCH, TOOL, called, written
 from ssp.game.protocols.template import (
     CHATS,
     ENDS,
@@ -25,8 +23,10 @@ from ssp.game.protocols.template import (
     THOUGHT,
     TOKENIZER,
     Message,
+    behind,
     lay_out,
     opening,
+    telling,
 )
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _MARK = "zqxv"
 """A word that no template writes: where it stands, a message's content went."""
-
-_TOOLS = """You may call these functions. Write a call as <tool_call> {"name": NAME, "arguments": {...}} </tool_call>."""
 
 _WAY_OUT = (
     f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model"
@@ -135,18 +133,7 @@ class Renderer:
         what they gave."""
         if self.shows_tools:
             return self._bos + self._text(messages, reply, tools)
-        shown = list(messages)
-        if tools:
-            forms = [json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools]
-            told = "\n".join([_TOOLS, *forms])
-            teller = "system" if self._takes_system else "user"
-            if shown[0]["role"] == teller:
-                told = f"{shown.pop(0)['content']}\n\n{told}"
-            shown.insert(0, {"role": teller, "content": told})
-        for at, message in enumerate(shown):
-            if message["role"] == "tool":
-                content = f"<tool_response>\n{message['content']}\n</tool_response>"
-                shown[at] = {"role": "user", "content": content}
+        shown = telling(messages, tools, self._takes_system)
         return self._bos + self._text(shown, reply)
 
     @cached_property
@@ -323,23 +310,16 @@ class Renderer:
         again = self._text([*self._said, reply, self._said[-1], reply])
         if again != kept + call + rest:
             raise self._unfit("it rewrites a turn when more messages follow")
-        self._prove_calls(opened)
 
-    def _prove_calls(self, opened: str) -> None:
-        """InputError where the layout shows a call in a form that is not read: its model would
-        search in vain."""
-        query = _MARK * 2
-        function = {"name": TOOL, "arguments": {"query": query}}
-        call: Any = {"id": "call00000", "type": "function", "function": function}
-        turn: Any = {"role": "assistant", "content": "", "tool_calls": [call]}
-        try:
-            shown = self._text([*self._said[:-1], turn], reply=False)
-        except InputError:  # it takes calls in another form, or none
+        if not self.protocol.offers_tool:
             return
-        common = os.path.commonprefix([opened, shown])
-        if common.rfind("<") > common.rfind(">"):  # in the middle of a tag
-            common = common[: common.rfind("<")]
-        wrote = shown.removeprefix(common)
+        # How the layout shows a call must be read, or its model would search in vain.
+        query = _MARK * 2
+        try:
+            shown = self._text([*self._said[:-1], called(query)], reply=False)
+        except InputError:  # it takes calls in another form, or none
+            shown = ""
+        wrote = behind(opened, shown)
         for end in self.ends:
             wrote = wrote.partition(self.decode([end]))[0]
         rule = (
