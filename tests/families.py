@@ -204,7 +204,7 @@ GLM = """\
 {%- elif m.role != 'assistant' %}{{ '<|' + m.role + '|>\\n' + m.content }}
 {%- else %}
 {{- '<|assistant|>' }}THOUGHT
-{{- '\\n' + (SAID | trim) }}
+{{- '\\n' + SAID }}
 {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|assistant|>' }}OPENS{% endif %}"""
@@ -256,7 +256,7 @@ def glm(thinks: bool = True) -> PreTrainedTokenizerFast:
         "OPENS", opens if thinks else ""
     )
     made.chat_template = made.chat_template.replace(
-        "SAID", "m.content.split('</think>')[-1]" if thinks else "m.content"
+        "SAID", "(m.content.split('</think>')[-1] | trim)" if thinks else "m.content"
     )
     made.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|observation|>"]})
     made.name_or_path = "small-glm"

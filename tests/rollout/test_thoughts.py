@@ -101,7 +101,7 @@ def test_each_turn_is_trained_after_the_prompt_that_the_policy_saw(name: str) ->
     episode, read = seen(renderer, turns)
     assert (episode.final, episode.queries, episode.hits) == ("Paris", ["city", "city"], [1, 1])
     opened = renderer.opening
-    said = [opened + thought + call] * 2
+    said = [(opened + thought).lstrip() + call] * 2
     assert read == [shown(renderer, said[:done], **switch) for done in range(3)]
 
     log = episode.log

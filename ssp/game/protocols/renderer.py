@@ -253,7 +253,8 @@ class Renderer:
             thought = shown  # as the layout itself writes one
         else:
             thought = thought.removeprefix(self.opening)
-        self._said: list[Message] = [*asked, _said(self.opening + thought + call)]
+        own = (self.opening + thought).lstrip()  # GLM 4's layout adds a line break
+        self._said: list[Message] = [*asked, _said(own + call)]
         closed = self._text(self._said, reply=False)
         before, call, tail = closed.rpartition(call)
         if not call:
