@@ -34,6 +34,20 @@ QWEN_TOOLS = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 QWEN = QWEN_TOOLS.replace("TEXT", "message.content")
+_CALLS = "message.content }}{% for c in message.tool_calls or [] %}{{ CALL }}{% endfor %}{{ ''"
+KIMI = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
+    "CALL",
+    "'<|tool_calls_section_begin|><|tool_call_begin|>functions.' + c.function.name + ':0<|tool_call_argument_begin|>'"
+    " + (c.function.arguments | tojson) + '<|tool_call_end|><|tool_calls_section_end|>'",
+)
+"""Calls between control strings of their own."""
+PYTHONIC = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
+    "CALL", "'[' + c.function.name + '(' + (c.function.arguments | string) + ')]'"
+)
+"""Calls as Python writes them, which are not read."""
+CALLS = QWEN_TOOLS.replace("TEXT", _CALLS).replace(
+    "CALL", "'<tool_call>\\n' + (c.function | tojson) + '\\n</tool_call>'"
+)
 TRIMMING = QWEN_TOOLS.replace("TEXT", "(message.content | trim)").replace(
     "' + message.content + '", "' + (message.content | trim) + '"
 )
@@ -71,6 +85,9 @@ LLAMA = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"""
 """Llama 3.1's ways: today's date, trimmed texts, a tool's reply as JSON."""
+
+ENDS_ALL = WITHOUT_TOOLS.replace("{% endif %}", "{% else %}{{ eos_token }}{% endif %}")
+"""Phi 3.5's way: behind a conversation that is over stands one token more."""
 
 
 def byte_level(special: list[str], vocabulary: int = 330, lines: list[str] = LINES) -> Tokenizer:
@@ -145,11 +162,21 @@ QWEN3 = _QWEN3.replace("KEEPS", _LATER).replace(
 )
 """Thoughts since the last question are kept, an empty one only in the last turn; without thoughts a turn is opened behind an
 empty one."""
-QWEN3P5 = _QWEN3.replace("KEEPS", _LATER).replace(
+QWEN3P5 = _QWEN3.replace("KEEPS", "loop.index0 > ns.asked").replace(
     "OPENS",
     "{% if enable_thinking is defined and not enable_thinking %}" + _EMPTY + "{% else %}" + _OPENED + "{% endif %}",
 )
-"""The same; a prompt opens the thought."""
+"""All since the last question are kept, also empty ones; a prompt opens the thought."""
+SILENT = _QWEN3.replace("KEEPS", "loop.index0 > ns.asked").replace(
+    "OPENS", "{% if enable_thinking %}" + _OPENED + "{% else %}" + _EMPTY + "{% endif %}"
+)
+"""The small ones of Qwen 3.5 think only when they are asked to."""
+AS_SAID = QWEN.replace("assistant\\n' }}{% endif %}", "assistant\\n' }}" + _OPENED + "{% endif %}")
+"""Nemotron's way: a prompt opens the thought, and a turn is shown as it was said, with that."""
+OWN_LINE = QWEN.replace(
+    "'<|im_end|>\\n' }}\n{%- elif message.role == 'tool'", "'\\n<|im_end|>\\n' }}\n{%- elif message.role == 'tool'"
+)
+"""The end of a turn stands on a line of its own."""
 FORGETS_OPENED = _QWEN3.replace("KEEPS", "loop.last").replace("OPENS", _OPENED)
 """R1's way: a prompt opens the thought, and no earlier one is shown."""
 FORGETS_ALL_BUT_TWO = _QWEN3.replace("KEEPS", "loop.revindex < 4").replace("OPENS", "")
@@ -177,7 +204,7 @@ GLM = """\
 {%- elif m.role != 'assistant' %}{{ '<|' + m.role + '|>\\n' + m.content }}
 {%- else %}
 {{- '<|assistant|>' }}THOUGHT
-{{- '\\n' + (SAID | trim) }}
+{{- '\\n' + SAID }}
 {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|assistant|>' }}OPENS{% endif %}"""
@@ -229,7 +256,7 @@ def glm(thinks: bool = True) -> PreTrainedTokenizerFast:
         "OPENS", opens if thinks else ""
     )
     made.chat_template = made.chat_template.replace(
-        "SAID", "m.content.split('</think>')[-1]" if thinks else "m.content"
+        "SAID", "(m.content.split('</think>')[-1] | trim)" if thinks else "m.content"
     )
     made.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|observation|>"]})
     made.name_or_path = "small-glm"

@@ -132,7 +132,7 @@ class Kit:
             write(tries, str(tried + 1))
             limit = min(left, step.seconds - before.get("seconds_so_far", 0.0)) if step.goes_on else step.seconds
             found = self._run(step, limit)
-        if lacks and self._waits():
+        if lacks and (self._waits() or self._packed()):
             return False
         write(row, json.dumps(found))
         self.report(out)
@@ -143,12 +143,17 @@ class Kit:
         names = [part.name for part in (self.folder / "parts").glob("part-*")]
         return bool(names) and len(names) < int(names[0].split("-")[3])
 
+    def _packed(self) -> bool:
+        """Whether parts are here that nobody tried to unpack."""
+        return any((self.folder / "parts").iterdir()) and not (self.folder / "rows" / "unpack.json").is_file()
+
     def _lacks(self, step: Step) -> str:
         """Why a step cannot run."""
         if step.name == "unpack" and self._waits():
             return "some parts are not here yet"
-        library = {"zero": "deepspeed", "vllm": "vllm"}.get(step.name.split("-")[0])
-        if library and importlib.util.find_spec(library) is None:
+        library = {"zero": "deepspeed", "vllm": "vllm"}.get(step.name.split("-")[0], "")
+        packed = self.folder / "unpacked" / "site" / library
+        if library and not packed.is_dir() and importlib.util.find_spec(library) is None:
             return f"{library} is not installed"
         if self.cpu or step.name == "unpack" or (self.folder / "unpacked").is_dir():
             return ""

@@ -2,20 +2,23 @@
 
 python3.12 tests/gpu/pack.py OUT     # on x86-64 Linux with the network, after ssp download smollm2-135m
 
-Wheels of what `setup.cfg` asks for and the machine has not (for the Python that runs this), the packages of the English
-text as they are published, and the model as a folder: one archive, cut by bytes. A part's name says which one it is, of how
+Wheels of what `setup.cfg` asks for and the machine has not (for the Python that runs this), DeepSpeed without what it
+compiles, the packages of the English text as they are published, and the model as a folder: one archive, cut by bytes. A part's name says which one it is, of how
 many, and its SHA-256. Carry OUT and the repository there: kit.py takes the parts one by one, or all together.
 """
 
 from __future__ import annotations
 
 import configparser
+import email
 import hashlib
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,15 +32,28 @@ THERE = {"torch", "transformers", "tokenizers", "huggingface-hub", "safetensors"
 
 
 def asked() -> tuple[list[str], list[str]]:
-    """What the package needs beside `THERE`, and the packages whose text alone is read."""
+    """What the package needs beside `THERE`, and what comes without its own needs: DeepSpeed, and the packages whose text
+    alone is read."""
     read = configparser.ConfigParser()
     read.read(ROOT / "setup.cfg", encoding="utf-8")
     needs = read["options"]["install_requires"].split("\n")
-    text = [
-        line for line in read["options.extras_require"]["english"].split("\n") if "==" in line and "gguf" not in line
-    ]
-    needs = [line for line in needs if line.strip() and not line.startswith("#")]
-    return [need for need in needs if plain(re.split(r"[\[<>=~! ]", need)[0]) not in THERE], text
+    extras = read["options.extras_require"]
+    alone = [line for line in extras["deepspeed"].split("\n") if line]
+    alone += [line for line in extras["english"].split("\n") if "==" in line and "gguf" not in line]
+    return missing(line for line in needs if line.strip() and not line.startswith("#")), alone
+
+
+def missing(needs: Iterable[str]) -> list[str]:
+    """Those that the machine has not."""
+    return [need for need in needs if plain(re.split(r"[\[<>=~!; ]", need)[0]) not in THERE]
+
+
+def needs_of(wheel: Path) -> list[str]:
+    """What a wheel itself asks for beside `THERE`."""
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        told = email.message_from_bytes(packed.read(name))
+    return missing(need for need in told.get_all("Requires-Dist") or () if "extra ==" not in need)
 
 
 def plain(name: str) -> str:
@@ -47,10 +63,12 @@ def plain(name: str) -> str:
 
 def wheels(folder: Path) -> None:
     """Download or build them all into `folder`."""
-    needs, text = asked()
+    needs, alone = asked()
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(folder)]
-    subprocess.run([*pip, *needs], check=True)
-    subprocess.run([*pip, "--no-deps", *text], check=True)
+    # With its needs DeepSpeed would bring torch, which is gigabytes.
+    subprocess.run([*pip, "--no-deps", *alone], check=True)
+    (deepspeed,) = folder.glob("deepspeed-*.whl")
+    subprocess.run([*pip, *needs, *needs_of(deepspeed)], check=True)
     for wheel in folder.glob("*.whl"):
         if plain(wheel.name.split("-")[0]) in THERE:
             wheel.unlink()

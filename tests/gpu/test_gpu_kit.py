@@ -41,6 +41,30 @@ def parts(tmp_path: Path) -> list[Path]:
     return made
 
 
+def test_deepspeed_comes_without_torch(tmp_path: Path) -> None:
+    needs, alone = pack.asked()
+    assert alone[0].startswith("deepspeed") and not [name for name in needs if name.startswith(("torch", "peft"))]
+    wheel = tmp_path / "deepspeed-1-py3-none-any.whl"
+    told = "Name: deepspeed\nRequires-Dist: hjson\nRequires-Dist: py-cpuinfo>=9 ; python_version > '3'\n"
+    told += 'Requires-Dist: torch>=2.0.0\nRequires-Dist: numpy\nRequires-Dist: scipy; extra == "all"\n'
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("deepspeed-1.dist-info/METADATA", told)
+    assert pack.needs_of(wheel) == ["hjson", "py-cpuinfo>=9 ; python_version > '3'"]
+
+
+def test_a_packed_library_is_there_once_it_is_unpacked(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit.importlib.util, "find_spec", lambda name: None)
+    made, out = kit.Kit(tmp_path / "kit", False, time.monotonic() + 900), tmp_path / "out"
+    zero = next(step for step in kit.STEPS if step.name == "zero-1")
+    made.take(parts[0].parent)
+    assert made._lacks(zero) and not made.do(zero, out) and not made.rows(), "it waits for what is packed"
+    assert made.do(kit.STEPS[0], out) and made._lacks(zero) == "deepspeed is not installed"
+    (made.folder / "unpacked" / "site" / "deepspeed").mkdir()
+    assert made._lacks(zero) == ""
+
+
 def test_parts_come_one_by_one_and_a_damaged_one_again(parts: list[Path], tmp_path: Path) -> None:
     made, out = kit.Kit(tmp_path / "kit", False, time.monotonic() + 900), tmp_path / "out"
     unpack, greedy = kit.STEPS[0], kit.STEPS[2]

@@ -101,7 +101,19 @@ def test_what_does_not_fit_is_refused_with_the_reason(
 def test_a_template_that_trims_or_forgets_only_what_the_log_never_renders_is_fine() -> None:
     trimming = renderer("chat-tools", families.qwen(families.TRIMMING))
     assert trimming.framed(" x\n", ended=True)[1] == "x"
-    renderer("search-r1", families.qwen(families.FORGETFUL))
+    for tokenizer in (
+        families.qwen(families.FORGETFUL),
+        families.qwen(families.AS_SAID),
+        families.deepseek(thinks=True),
+        families.glm(thinks=False),
+    ):
+        assert "</search>" in renderer("search-r1", tokenizer).stops("solver")[1].strings  # type: ignore[union-attr]
+
+
+def test_a_token_that_ends_the_whole_text_follows_no_turn() -> None:
+    spoken = renderer("search-r1", families.qwen(families.ENDS_ALL, eos_token="<|endoftext|>"))
+    assert ends(spoken) == ["<|im_end|>", "<|endoftext|>"]
+    assert spoken.framed("x", ended=True) == ("\n<|im_start|>assistant\n", "x", "")
 
 
 def words(vocabulary: list[str]) -> PreTrainedTokenizerFast:

@@ -131,6 +131,16 @@ def test_an_agent_that_appends_has_one_row_as_the_template_shows_it() -> None:
         assert episode.documents == books.documents and episode.response.startswith("<tool_call>")
 
 
+@pytest.mark.parametrize("template", [families.AS_SAID, families.QWEN3P5])
+def test_a_thought_that_the_prompt_opened_stays_whole_in_one_row(template: str) -> None:
+    renderer = Renderer(protocols.get("chat-tools"), families.qwen(template))
+    turns = [f"I look.\n</think>\n\n{CALL}", "It is there.\n</think>\n\nParis<|im_end|>"]
+    (episode,) = playing(looped, turns, renderer=renderer)
+    assert (episode.final, episode.queries, len(episode.log.views())) == ("Paris", ["city"], 1)
+    assert "<|im_start|>assistant\n<think>\nI look.\n</think>\n\n<tool_call>" in episode.text
+    assert episode.text.count("<think>") == 2
+
+
 def test_the_agent_of_the_page_plays(tmp_path: Path) -> None:
     page = Path(protocols.__file__).parents[3] / "docs" / "agents.md"
     (tmp_path / "my_agent.py").write_text(page.read_text().partition("```python\n# my_agent.py")[2].partition("```")[0])

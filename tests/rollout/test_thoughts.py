@@ -3,6 +3,8 @@ ways of each family (templates and tokenizers written here)."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import families
 import numpy as np
 import pytest
@@ -28,6 +30,10 @@ V3 = (
     '{"query": "city"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
 )
 V31 = '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>search<｜tool▁sep｜>{"query": "city"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+KIMI = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>"
+    '{"query": "city"}<|tool_call_end|><|tool_calls_section_end|>'
+)
 GLM4 = 'search\n{"query": "city"}'
 
 
@@ -64,8 +70,17 @@ CASES = {
     ),
     "qwen3 direct": (families.qwen3(), "direct", "", JSON, "<|im_end|>", {"enable_thinking": False}, True),
     "qwen3.5": (families.qwen3p5(), "tokenizer", "I look.\n</think>\n\n", XML, "<|im_end|>", {}, False),
-    "qwen3.5 direct": (families.qwen3p5(), "direct", "", XML, "<|im_end|>", {"enable_thinking": False}, True),
+    "qwen3.5 direct": (families.qwen3p5(), "direct", "", XML, "<|im_end|>", {"enable_thinking": False}, False),
+    "qwen3.5, small": (families.qwen3(families.SILENT), "tokenizer", "", XML, "<|im_end|>", {}, False),
+    "qwen3.5, small, thinking": (
+        families.qwen3(families.SILENT), "thinking", "I look.\n</think>\n\n", XML, "<|im_end|>", {"enable_thinking": True}, False,
+    ),
+    "nemotron": (families.qwen3(families.AS_SAID), "tokenizer", "I look.\n</think>\n\n", XML, "<|im_end|>", {}, False),
+    "an end on its own line": (families.qwen(families.OWN_LINE), "", "", JSON, "\n<|im_end|>", {}, False),
+    "kimi": (families.qwen(families.KIMI), "", "", KIMI, "<|im_end|>", {}, False),
+    "hermes": (families.qwen(families.CALLS), "", "", JSON, "<|im_end|>", {}, False),
     "deepseek-v3": (families.deepseek(), "tokenizer", "", V3, "<｜end▁of▁sentence｜>", {}, False),
+    "deepseek-v3.1, not asked": (families.deepseek(thinks=True), "tokenizer", "", V31, "<｜end▁of▁sentence｜>", {}, False),
     "deepseek-v3.1": (families.deepseek(thinks=True), "direct", "", V31, "<｜end▁of▁sentence｜>", {"thinking": False}, False),
     "glm-4": (families.glm(thinks=False), "tokenizer", "\n", GLM4, "<|observation|>", {}, False),
     "glm-4.6": (families.glm(), "thinking", "\n<think>I look.</think>\n", KEYS, "<|observation|>", {"enable_thinking": True}, False),
@@ -86,7 +101,7 @@ def test_each_turn_is_trained_after_the_prompt_that_the_policy_saw(name: str) ->
     episode, read = seen(renderer, turns)
     assert (episode.final, episode.queries, episode.hits) == ("Paris", ["city", "city"], [1, 1])
     opened = renderer.opening
-    said = [opened + thought + call] * 2
+    said = [(opened + thought).lstrip() + call] * 2
     assert read == [shown(renderer, said[:done], **switch) for done in range(3)]
 
     log = episode.log
@@ -146,9 +161,16 @@ def test_forgetting_makes_room_and_the_rest_may_still_overflow() -> None:
         (families.deepseek(), "direct", "a switch for thinking"),
         (families.qwen(None), "direct", "a tokenizer with a chat template"),
         (families.deepseek(thinks=True), "thinking", "rewrites a turn"),
-        (families.qwen3(families.FORGETS_ALL_BUT_TWO), "", "rewrites a turn when more messages follow"),
+        (families.qwen3(families.FORGETS_ALL_BUT_TWO), "", "rewrites a turn when more messages follow.*search-r1"),
+        (families.qwen(families.PYTHONIC), "", r"a call of a tool is JSON.*writes \"\[search.*search-r1"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(tokenizer: object, template: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         Renderer(CHAT, tokenizer, template)  # type: ignore[arg-type]
+
+
+def test_a_search_as_text_is_none_of_the_templates_calls(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("id: own\nversion: 1\ninherits: search-r1\nobservation: {as_turn: true}\n")
+    Renderer(protocols.get(str(file)), families.qwen(families.PYTHONIC))

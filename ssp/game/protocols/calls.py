@@ -58,10 +58,11 @@ _FUNCTION = re.compile(r"\s*<function=([^>]+)>(.*)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _ARGUMENT = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 _MARKED = re.compile(
-    r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?([^<\s]+)(?:<｜tool▁sep｜>|\s)(.*?)<｜tool▁call▁end｜>",
+    r"<[|｜]tool[_▁]call[_▁]begin[|｜]>(?:function<｜tool▁sep｜>|functions\.)?([^<\s:]+)(?::\d+)?"
+    r"(?:<｜tool▁sep｜>|<\|tool_call_argument_begin\|>|\s)(.*?)<[|｜]tool[_▁]call[_▁]end[|｜]>",
     re.DOTALL,
 )
-"""Calls as chat templates of Qwen 3.5, GLM 4.5 and DeepSeek V3 ask for them."""
+"""Calls as chat templates of Qwen 3.5, GLM 4.5, DeepSeek V3 and Kimi K2 ask for them."""
 
 
 class Call(NamedTuple):
@@ -116,8 +117,8 @@ def read(bodies: Sequence[str], offers: Sequence[Offer]) -> tuple[Call, ...]:
 
 def bare_calls(turn: str, offers: Sequence[Offer], clean: Callable[[str], str]) -> tuple[Call, ...]:
     """The calls of a turn without tags, behind its thoughts: JSON alone (Llama), the tool's name
-    and JSON (GLM 4), or calls between DeepSeek's control strings, of which `clean` clears a text;
-    () for any other turn."""
+    and JSON (GLM 4), or calls between the control strings of DeepSeek or Kimi, of which `clean`
+    clears a text; () for any other turn."""
     said = turn.rpartition("</think>")[2]
     marked = _MARKED.findall(said)
     call = clean(said).strip()
@@ -145,6 +146,13 @@ def written(query: str, form: str) -> str:
     if HOLE in form:
         return form.replace(HOLE, query)
     return json.dumps({"name": TOOL, "arguments": {"query": query}}) if form == "tool" else query
+
+
+def called(query: str) -> dict[str, Any]:
+    """A policy's turn that searches for `query`, in the form that chat templates take."""
+    function = {"name": TOOL, "arguments": {"query": query}}
+    call = {"id": "call00000", "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 def call_of(name: str, given: Any) -> tuple[Call, ...]:

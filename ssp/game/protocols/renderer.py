@@ -4,7 +4,6 @@ rewrites them in another way is refused."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from ssp.base.errors import InputError, hold
 from ssp.engines.base import StopWords
 from ssp.game.protocols.bare import DATE, decode
 from ssp.game.protocols.base import HOLE, Protocol
-from ssp.game.protocols.calls import SEARCH, TOOL, written
+from ssp.game.protocols.calls import SEARCH, TOOL, called, written
 from ssp.game.protocols.template import (
     CHATS,
     ENDS,
@@ -24,7 +23,10 @@ from ssp.game.protocols.template import (
     THOUGHT,
     TOKENIZER,
     Message,
+    behind,
     lay_out,
+    opening,
+    telling,
 )
 
 if TYPE_CHECKING:
@@ -33,12 +35,12 @@ if TYPE_CHECKING:
 _MARK = "zqxv"
 """A word that no template writes: where it stands, a message's content went."""
 
-_TOOLS = """You may call these functions. Write a call as <tool_call> {"name": NAME, "arguments": {...}} </tool_call>."""
-
 _WAY_OUT = (
     f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model"
     " or protocol"
 )
+_AS_TEXT = "take a protocol that shows searches as text (search-r1), or another model"
+"""What to do instead, the second for a protocol whose tools the chat template shows."""
 
 
 def _said(text: str) -> Message:
@@ -131,18 +133,7 @@ class Renderer:
         what they gave."""
         if self.shows_tools:
             return self._bos + self._text(messages, reply, tools)
-        shown = list(messages)
-        if tools:
-            forms = [json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools]
-            told = "\n".join([_TOOLS, *forms])
-            teller = "system" if self._takes_system else "user"
-            if shown[0]["role"] == teller:
-                told = f"{shown.pop(0)['content']}\n\n{told}"
-            shown.insert(0, {"role": teller, "content": told})
-        for at, message in enumerate(shown):
-            if message["role"] == "tool":
-                content = f"<tool_response>\n{message['content']}\n</tool_response>"
-                shown[at] = {"role": "user", "content": content}
+        shown = telling(messages, tools, self._takes_system)
         return self._bos + self._text(shown, reply)
 
     @cached_property
@@ -252,10 +243,9 @@ class Renderer:
         if any(role.system for role in spoken) and self._takes_system:
             asked.insert(0, {"role": "system", "content": _MARK})
         opened = self._text(asked)
-        opens = self.template in CHATS and opened.rstrip().endswith(THINK)
-        self.opening = opened[opened.rindex(THINK) :] if opens else ""
+        self.opening = opening(opened) if self.template in CHATS else ""
 
-        thought, call = self._probe()
+        thought, call = self._probe(opened)
         closed = self._text([*asked, _said(thought + call)], reply=False)
         shown = closed.rpartition(call)[0].removeprefix(opened)
         alike = _MARK in shown if thought else not shown.strip()
@@ -263,7 +253,8 @@ class Renderer:
             thought = shown  # as the layout itself writes one
         else:
             thought = thought.removeprefix(self.opening)
-        self._said: list[Message] = [*asked, _said(thought + call)]
+        own = (self.opening + thought).lstrip()  # GLM 4's layout adds a line break
+        self._said: list[Message] = [*asked, _said(own + call)]
         closed = self._text(self._said, reply=False)
         before, call, tail = closed.rpartition(call)
         if not call:
@@ -317,9 +308,27 @@ class Renderer:
                 raise self._unfit("what it forgets of a turn's opening is no whole tokens")
             self.forgets = len(gone), bool(thought)
             kept = told.removesuffix(left)
-        again = self._text([*self._said, reply, _said(thought + call), reply])
+        again = self._text([*self._said, reply, self._said[-1], reply])
         if again != kept + call + rest:
             raise self._unfit("it rewrites a turn when more messages follow")
+
+        if not self.protocol.offers_tool:
+            return
+        # How the layout shows a call must be read, or its model would search in vain.
+        query = _MARK * 2
+        try:
+            shown = self._text([*self._said[:-1], called(query)], reply=False)
+        except InputError:  # it takes calls in another form, or none
+            shown = ""
+        wrote = behind(opened, shown)
+        for end in self.ends:
+            wrote = wrote.partition(self.decode([end]))[0]
+        rule = (
+            f"under protocol {self.protocol.id} a call of a tool is JSON, or in the tags of Qwen,"
+            " GLM, DeepSeek or Kimi"
+        )
+        unread = query in wrote and self.protocol.queries(wrote) != (query,)
+        hold(not unread, rule, f"{self._name} writes {wrote.strip()[:200]!r}", _AS_TEXT)
 
     @staticmethod
     def _end_of(turn: str) -> int:
@@ -332,21 +341,26 @@ class Renderer:
         return self._end_of(turn) if self.forgets and self.forgets[1] else 0
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:
-        """What the layout shows of `messages` after the policy's turn, which must stay as it
-        was."""
+        """What the layout shows of `messages` after the policy's turn, which must stay as it was
+        but for a token that ends the whole text."""
         text = self._text(messages)
+        whole = closed.removesuffix(self.tokenizer.eos_token or "")
+        if len(whole) > self._length:
+            closed = whole
         if not text.startswith(closed):
             raise self._unfit("it rewrites a turn when another message follows")
         return text[self._length :]
 
-    def _probe(self) -> tuple[str, str]:
-        """A thought, where the protocol has a tag for one and it is wanted, and a search, as a
-        policy of this protocol writes them: templates of reasoning models may drop the thought."""
+    def _probe(self, opened: str) -> tuple[str, str]:
+        """A thought, where the protocol has a tag for one and the prompt `opened` wants it, and a
+        search, as a policy of this protocol writes them: templates of reasoning models may drop the
+        thought."""
         search = self.protocol.search
         body = written(_MARK, search.form)
         if search.form == "tool":
             body = f"\n{body}\n"
-        thinks = "think" in self.protocol.kinds and CHATS.get(self.template) is not False
+        direct = CHATS.get(self.template) is False or opened.rstrip().endswith("</think>")
+        thinks = "think" in self.protocol.kinds and not direct
         thought = f"{THINK}\n{_MARK}\n</think>\n\n" if thinks else ""
         return thought, f"<{search.tag}>{body}</{search.tag}>"
 
@@ -366,11 +380,13 @@ class Renderer:
         return tuple(ends)
 
     def without_end(self, text: str) -> str:
-        """`text` without the end of turn that it begins with, which the policy samples."""
-        (ids,) = self.encode([text])
+        """`text` without the end of turn that it begins with, which the policy samples, as it does
+        the blanks before it."""
+        begun = text.lstrip()
+        (ids,) = self.encode([begun])
         if not ids or ids[0] not in self.ends:
             return text
-        return text.removeprefix(self.decode(ids[:1]))
+        return begun.removeprefix(self.decode(ids[:1]))
 
     def _unwritten(self, what: str) -> InputError:
         rule = f"the words of protocol {self.protocol.id} can be written in the model's tokens"
@@ -379,4 +395,5 @@ class Renderer:
 
     def _unfit(self, why: str) -> InputError:
         rule = f"a chat template must be prefix-stable under protocol {self.protocol.id}"
-        return InputError(rule, f"{self._name}: {why}", _WAY_OUT)
+        step = _AS_TEXT if self.protocol.offers_tool else _WAY_OUT
+        return InputError(rule, f"{self._name}: {why}", step)

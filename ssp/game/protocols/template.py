@@ -1,8 +1,11 @@
 """How messages become one text: the layouts of model families, as data."""
 
+import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ssp.base.errors import hold
 
@@ -50,6 +53,42 @@ CONTROL = r"<[|｜][^<>|｜\s]{1,64}[|｜]>|</?s>|<(?:start|end)_of_turn>|<[be]o
 a reply keeps one."""
 
 _HOLE = re.compile(r"\{(system|user)\}")
+
+
+def opening(prompt: str) -> str:
+    """What `prompt` opens of a thought at its end; "" for nothing."""
+    return prompt[prompt.rindex(THINK) :] if prompt.rstrip().endswith(THINK) else ""
+
+
+def behind(prompt: str, shown: str) -> str:
+    """What `shown` has behind `prompt`, from where the two differ, a tag whole."""
+    common = os.path.commonprefix([prompt, shown])
+    if common.rfind("<") > common.rfind(">"):
+        common = common[: common.rfind("<")]
+    return shown.removeprefix(common)
+
+
+_TOOLS = """You may call these functions. Write a call as <tool_call> {"name": NAME, "arguments": {...}} </tool_call>."""
+
+
+def telling(
+    messages: Sequence[Message], tools: Sequence[dict[str, Any]], system: bool
+) -> list[Message]:
+    """`messages` for a layout that shows no tools: the first one tells of them, as the system's
+    where there may be one (`system`), and users tell what they gave."""
+    shown = list(messages)
+    if tools:
+        forms = [json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools]
+        told = "\n".join([_TOOLS, *forms])
+        teller = "system" if system else "user"
+        if shown[0]["role"] == teller:
+            told = f"{shown.pop(0)['content']}\n\n{told}"
+        shown.insert(0, {"role": teller, "content": told})
+    for at, message in enumerate(shown):
+        if message["role"] == "tool":
+            content = f"<tool_response>\n{message['content']}\n</tool_response>"
+            shown[at] = {"role": "user", "content": content}
+    return shown
 
 
 def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool = True) -> str:

@@ -21,7 +21,7 @@ from ssp.data.told import hidden
 from ssp.engines.base import FreeEngine, Generation, Sampling, StopWords
 from ssp.game.protocols.calls import SEARCH, TOOL, Call, read
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.protocols.template import Message
+from ssp.game.protocols.template import Message, opening
 from ssp.game.rollout import passages
 from ssp.game.rollout.chat import (
     MODEL,
@@ -66,7 +66,9 @@ class AgentPlayer:
         self._turn_lock = asyncio.Lock()
         self._context: list[Message] = []  # its last message is the policy's
         self._offered = ""  # the tools that the context shows, as JSON
-        self._raw: dict[str, str] = {}  # what the policy wrote, by what a client was told of it
+        self._raw: dict[
+            str, str
+        ] = {}  # the policy's turns with what their prompts opened, by what a client was told
         self._calls = itertools.count()  # which may be under way together
         self._seen: dict[str, Document] = {}
         self._read_to: dict[str, int] = {}
@@ -151,10 +153,11 @@ class AgentPlayer:
             drawn = await self._turn(text, added is None, body)
             raw = self._without_end(drawn.ids)
             calling = tools and body.get("tool_choice") != "none"
-            thinking = text.rstrip().endswith("<think>")
-            said = parsed(raw, body, f"call-{self._turns}" if calling else "", thinking)
+            begun = opening(text)
+            said = parsed(raw, body, f"call-{self._turns}" if calling else "", bool(begun))
             own = plain(said.message)
-            self._raw |= {canon(own): raw, canon(own, thoughts=True): raw}
+            turn = begun + raw
+            self._raw |= {canon(own): turn, canon(own, thoughts=True): turn}
             self._context = [*messages, own]
             self._offered = offered
         reason = "stop" if drawn.stopped else "length"
@@ -208,8 +211,9 @@ class AgentPlayer:
         """The text that follows the last turn, with its end; None where the template now shows what
         was before in another way."""
         known = len(self._context)
-        raw = self._raw[canon(self._context[-1])]
-        written = self._rendered(messages[: known - 1], tools) + raw
+        turn = self._raw[canon(self._context[-1])]
+        prompt = self._rendered(messages[: known - 1], tools)
+        written = prompt.removesuffix(opening(prompt)) + turn
         closed = self._rendered(messages[:known], tools, reply=False)
         whole = self._rendered(messages, tools)
         same = closed.startswith(written) and whole.startswith(closed)
