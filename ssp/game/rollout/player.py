@@ -66,9 +66,8 @@ class AgentPlayer:
         self._turn_lock = asyncio.Lock()
         self._context: list[Message] = []  # its last message is the policy's
         self._offered = ""  # the tools that the context shows, as JSON
-        self._raw: dict[
-            str, str
-        ] = {}  # the policy's turns with what their prompts opened, by what a client was told
+        # The policy's turns with what their prompts opened, by what a client was told.
+        self._raw: dict[str, str] = {}
         self._calls = itertools.count()  # which may be under way together
         self._seen: dict[str, Document] = {}
         self._read_to: dict[str, int] = {}
