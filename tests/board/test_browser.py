@@ -38,8 +38,8 @@ def test_each_view_by_a_click(browser: Chrome, stage: fakes.Stage, address: str,
         "overview": "Solver learns|Left to learn of these questions|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
         "league": "Ratings|Who is right against whom|pairs met",
         "curriculum": "How often questions were solved|Learnability|Near-duplicates|not measured: ssp bank",
-        "duel": "Proposer|Referee|Solver|search|information|valid|evidence|reward",
-        "questions": "valid|rejected|difficulty",
+        "duel": "Proposer|Referee|Solver|search|information|accepted|evidence|reward",
+        "questions": "accepted|rejected|difficulty",
         "machine": "Accounts|issued|Timeline|one process|no GPU was seen",
     }
     for name in VIEWS:
@@ -147,9 +147,10 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
     browser.open((tmp_path / "board.html").as_uri())
     browser.until("SSP.ready === true")
     assert "The solver learned: held-out accuracy +100.0 points" in browser.run("VIEWS.overview.told.innerText")
-    assert "valid questions 48.0" in browser.run("VIEWS.overview.cards.innerText"), "single steps would be equal"
+    cards = browser.run("VIEWS.overview.cards.innerText").replace("\u00a0", " ")
+    assert "the referee accepts 48.0 % of the proposals" in cards, "single steps would be equal"
     assert "first and last 5 steps" in browser.run("VIEWS.overview.means.innerText")
-    assert "valid questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
+    assert "accepted questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
     win = "VIEWS.overview.charts.win"
     assert browser.run(f"{win}.svg.querySelectorAll('rect.healthy').length") == 1
     assert "healthy 10 to 90 %" in browser.run(f"{win}.legend.innerText").replace("\u00a0", " ")
@@ -166,7 +167,7 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
             assert browser.run(f"Math.max(...{boxes}.map(box => box.bottom))") < 900, "above the fold"
     browser.call("Emulation.clearDeviceMetricsOverride")
     assert browser.run(f"{win}.spec.marks.map(one => [one.text, one.from, one.to])") == [["lost", 1, 6]]
-    assert "lost, step 1 to 6" in browser.run("VIEWS.overview.alarms.innerText")
+    assert "lost, step 1 to 6 of 12" in browser.run("VIEWS.overview.alarms.innerText")
     bands = browser.run("VIEWS.overview.charts.held.spec.series[0].band")
     assert [round(value, 4) for band in bands for value in band[1:]] == [0.0, 0.1611, 0.8389, 1.0]
     browser.run("SSP.run.evaluation = { ...SSP.run.evaluation, name: 'mine', held: false }; draw(true)")

@@ -9,7 +9,7 @@ function alarms(cause = "") {
 }
 
 /** When an alarm lasted, in words. */
-const lasted = ({ from, to }) => `step ${from}${to === steps() && SSP.run.live ? " and still" : to > from ? ` to ${to}` : ""}`;
+const lasted = ({ from, to }) => `step ${from}${to === steps() && SSP.run.live ? " and still" : `${to > from ? ` to ${to}` : ""} of ${steps()}`}`;
 
 /** A figure of the audit with its bounds, where there are some. */
 function audited(title, colour, name) {
@@ -43,10 +43,20 @@ class CurriculumView {
       () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line(`${asker()} searches`, "proposer", of("searches"), faint), line(`${answerer()} searches`, "solver", of("solver_searches"), faint)] }),
       () => this.charts.near.draw({ ...SHARES, marks: alarms("near-duplicates"), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
       () => this.charts.truth.draw({ ...SHARES, empty: "this world has no oracle", series: [audited("labels right", "ink", "label_truth"), audited("answers right", "solver", "answer_truth"),
-        audited("judged right", "grey", "agreement"), audited("judged right, label wrong", "c5", "false_agreement")] }),
-      () => this.charts.asked.draw({ ...SHARES, empty: "this world has no oracle", series: figuresLike("game", "game/asked_").sort().map((name, at) => line(name.replace(".", ": "), TONES[at % TONES.length], series("game", `game/asked_${name}`), faint)) }),
+        { ...audited("judged right", "grey", "agreement"), dash: "5 4" }, audited("judged right, label wrong", "c5", "false_agreement")] }),
+      () => this.charts.asked.draw({ ...SHARES, empty: "this world has no oracle", series: this.asked() }),
       () => this.charts.stick.draw({ ...SHARES, ends: 1, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side(`the run's ${answerer()}`, "solver", 1), side("yardstick", "dim", 4)] : [] }),
       () => put(this.absent, absent(Object.values(this.charts)))];
+  }
+
+  /** A line for each class of questions; of a step that asked none of a class it is 0. */
+  asked() {
+    const all = figuresLike("game", "game/asked_").sort().map(name => [name, new Map(series("game", `game/asked_${name}`))]);
+    const asked = [...new Set(all.flatMap(([, shares]) => [...shares.keys()]))].sort((one, other) => one - other);
+    return all.map(([name, shares], at) => {
+      const [told, tone, dash] = classed(name, at);
+      return line(told, tone, asked.map(step => [step, shares.get(step) || 0]), { faint: true, dash });
+    });
   }
 
   /** Which alarms there were, in words. */

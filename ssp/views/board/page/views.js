@@ -4,6 +4,13 @@
 const view = id => document.getElementById(id);
 const line = (name, colour, points, more) => ({ name, colour, points, ...more });
 const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour and pattern
+
+/** A class of questions as a person reads it, its colour and pattern: the same wherever it is drawn. */
+function classed(name, at) {
+  const hop = /^\d+hop$/.test(name) ? parseInt(name, 10) : 0;
+  return hop ? [counted(hop, "hop"), ...(HOPS[hop] || ["grey", null])] : [name.replace(".", ": "), TONES[at % TONES.length], null];
+}
+
 const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
   + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
@@ -169,7 +176,7 @@ class Machine {
     h("p.note", {}, "Issued = sum over states, or an episode was lost or counted twice. created to queued: now under way."));
     const named = Object.entries(accounts.outcomes), of = kind => named.filter(([name]) => name.startsWith(kind)).sort((one, other) => other[1] - one[1]);
     const table = (title, rows) => rows.length ? [h("tr", {}, h("th", { colspan: "2" }, title)), rows] : [];
-    put(this.causes, h("h2", {}, "Void, dropped, rejected"), h("table", {},
+    put(this.causes, h("h2", {}, "Void, dropped, rejected"), h("table.counts", {},
       table("void: a fault of ours, no reward", of("void/").map(([name, number]) => { const [meaning, next] = accounts.causes[name.slice(5)] || ["", ""]; return h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, h("b.void", {}, name.slice(5)), `: ${meaning}. Next: ${next}`)); })),
       table("dropped: played, and not trained", of("drop/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(5))))),
       table("rejected: a proposal broke a rule, an attempt handed in no answer", of("reject/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(7)))))), named.length ? h("p.note", {}, REJECTED) : h("p.empty", {}, "nothing"));
