@@ -150,7 +150,8 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
     cards = browser.run("VIEWS.overview.cards.innerText").replace("\u00a0", " ")
     assert "the referee accepts 48.0 % of the proposals" in cards, "single steps would be equal"
     assert "first and last 5 steps" in browser.run("VIEWS.overview.means.innerText")
-    assert "accepted questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
+    legend = browser.run("VIEWS.overview.charts.rate.legend.innerText")
+    assert "accepted questions32.0 %" in legend.replace("\u00a0", " ")
     win = "VIEWS.overview.charts.win"
     assert browser.run(f"{win}.svg.querySelectorAll('rect.healthy').length") == 1
     assert "healthy 10 to 90 %" in browser.run(f"{win}.legend.innerText").replace("\u00a0", " ")

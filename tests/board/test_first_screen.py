@@ -122,8 +122,8 @@ def test_in_a_run_that_cannot_be_trusted_nothing_is_learned_for_certain() -> Non
     junk = judged(FALSE)
     assert junk["headline"].startswith("Junk wins: ") and junk["tone"] == BAD and DOUBT not in junk["headline"]
     assert card(junk, "proposer learns")["tone"] == BAD
-    for said in (said, junk):
-        one = card(said, "solver learns")
+    for untrusted in (said, junk):
+        one = card(untrusted, "solver learns")
         assert (one["word"], one["tone"], marked(one)) == ("yes", GOOD, []), "given labels are real"
         assert GIVEN in one["told"]
     frozen = judged({}, lost, fakes.config(proposer__policy="frozen"))
@@ -145,9 +145,7 @@ def test_an_accuracy_that_fell_from_its_best_is_said() -> None:
 def test_true_questions_that_are_refused_take_trust_away() -> None:
     one = card(judged({"game audit/false_rejection": level(0.15)}), "can I trust it")
     assert (flat(one["word"]), one["tone"]) == ("yes, but 15.4 % wrongly refused", FAIR)
-    assert marked(one) == [
-        "15.4 % wrongly refused: true, of the proposals that kept the rules, in the last 5 steps"
-    ]
+    assert marked(one) == ["15.4 % wrongly refused: true, of the proposals that kept the rules, in the last 5 steps"]
 
 
 def test_the_next_step_of_a_run_that_learned() -> None:

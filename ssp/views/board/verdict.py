@@ -1,7 +1,6 @@
 """Who wins: one sentence and a few cards, made by rules from the figures of a run."""
 
 from collections.abc import Callable, Mapping
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from ssp.config import heldout
@@ -282,7 +281,8 @@ class FirstScreen:
             told = f"win rate {percent(self.win)}, healthy from {low} to {high}\u00a0%"
             facts.append((tone if outside and not labelled else PLAIN, told))
         if self.valid is not None:
-            facts.append((BAD if stuck else PLAIN, f"the referee accepts {percent(self.valid)} of the proposals"))
+            told = f"the referee accepts {percent(self.valid)} of the proposals"
+            facts.append((BAD if stuck else PLAIN, told))
         facts = facts or [(UNSURE, "nothing was played yet")]
         return Card("left to learn of these questions", word, tone, facts)
 
@@ -336,7 +336,8 @@ class FirstScreen:
         evaluation measured, whose questions and labels are given."""
         if card.facts == NOT_TRAINED:
             return card
-        if card.title == f"{self.answerer} learns" and len(self._series("eval", "eval/accuracy")) > 1:
+        evaluated = len(self._series("eval", "eval/accuracy")) > 1
+        if evaluated and card.title == f"{self.answerer} learns":
             return card._replace(facts=[*card.facts, (PLAIN, GIVEN)])
         tone = card.tone if card.tone == BAD else UNSURE
         return card._replace(tone=tone, facts=[(BAD, DOUBT), *card.facts])
