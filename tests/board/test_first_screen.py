@@ -145,7 +145,7 @@ def test_an_accuracy_that_fell_from_its_best_is_said() -> None:
 def test_true_questions_that_are_refused_take_trust_away() -> None:
     one = card(judged({"game audit/false_rejection": level(0.15)}), "can I trust it")
     assert (flat(one["word"]), one["tone"]) == ("yes, but 15.4 % wrongly refused", FAIR)
-    assert marked(one) == ["15.4 % wrongly refused: true, of the proposals that kept the rules, in the last 5 steps"]
+    assert marked(one) == ["true questions, of those that kept the rules, in the last 5 steps"]
 
 
 def test_the_next_step_of_a_run_that_learned() -> None:

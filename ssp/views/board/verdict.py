@@ -303,9 +303,12 @@ class FirstScreen:
             facts.append(accounted if kept == issued else (BAD, lost))
         facts += self.referee()
         worst, told = min(facts, key=lambda fact: ORDER.index(fact[0]))
-        share = told.partition(":")[0]
-        words = {BAD: "no", FAIR: f"yes, but {share}", UNSURE: "not checked", GOOD: "yes"}
-        return Card("can I trust it", words[worst], worst, facts)
+        word = {BAD: "no", FAIR: "yes, but ", UNSURE: "not checked", GOOD: "yes"}[worst]
+        if worst == FAIR:
+            share, _, rest = told.partition(": ")
+            word += share
+            facts[facts.index((worst, told))] = (worst, rest)
+        return Card("can I trust it", word, worst, facts)
 
     def referee(self) -> list[Fact]:
         """What the world's oracle says of accepted and refused questions."""
@@ -326,7 +329,7 @@ class FirstScreen:
         points = self._series("game", "audit/false_rejection")
         refused = end_of(points)
         if refused is not None:
-            told = f"true, of the proposals that kept the rules, in {_last(points)}"
+            told = f"true questions, of those that kept the rules, in {_last(points)}"
             tone = FAIR if refused > REFUSED else GOOD
             facts.append((tone, f"{percent(refused)} wrongly refused: {told}"))
         return facts

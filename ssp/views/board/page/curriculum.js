@@ -25,7 +25,7 @@ class CurriculumView {
       learn: new Chart("What can be learned from", { note: "Learnability: the mean of 4 p (1 - p), p the share of right attempts." }),
       far: new Chart("How far the answer is", { note: "Mean searches of an episode." }),
       near: new Chart("Near-duplicates", { note: "New questions that are nearly one of the rounds just before. Red: an alarm lasts." }),
-      truth: new Chart("Against the truth", { note: "By the world's oracle, which no reward sees: labels and answers that are right, attempts judged right, and those judged right by a wrong label. Bands: what questions that it cannot read leave open." }),
+      truth: new Chart("Against the truth", { classes: ".broad", note: "By the world's oracle, which no reward sees: labels and answers that are right, attempts judged right, and those judged right by a wrong label. Bands: what questions that it cannot read leave open." }),
       asked: new Chart("What is asked, by class", { note: "Shares of the questions that were tried; beside the accuracy by class of the overview." }),
       stick: new Chart("Against the yardstick", { classes: ".wide", height: 190, note: "The same questions, asked of the policy that the run started from. Its curve falls: questions became harder. The other one rises above it: who answers became better. Bands: 95 %." }),
     };

@@ -70,12 +70,12 @@ class Overview {
     const verdict = SSP.verdict;
     this.told.hidden = !verdict;
     if (!verdict) return;
-    put(this.told, h(`p.headline.is-${verdict.tone}`, {}, verdict.headline), h("p.sentence", {}, SSP.others.length ? h("b", {}, `${SSP.run.name}: `) : null, verdict.sentence),
+    put(this.told, h(`p.headline.is-${verdict.tone}`, {}, `${SSP.others.length ? `${SSP.run.name}: ` : ""}${verdict.headline}`), h("p.sentence", {}, verdict.sentence),
       verdict.next ? h("p.sentence", {}, h("b", {}, "Next: "), `${verdict.next}.`) : null,
       SSP.others.filter(other => other && other.verdict).map((other, at) => h("p.sentence", {}, h("b", {}, `${other.run.name}: `), `${other.verdict.headline}. ${other.verdict.sentence}`)));
     put(this.cards, verdict.cards.map(({ title, word, tone, facts }) => h(`div.answer.is-${tone}`, {}, h("h2", {}, capital(title)), h("p.word", {}, word),
       h("ul", {}, facts.map(([weight, fact]) => h(`li.is-${weight || "plain"}`, {}, fact))))));
-    put(this.means, `Accuracy: first and last evaluation. All else, and what stands beside a curve's name: means of the first and last ${ENDS} steps. Intervals: 95 %; a change counts where its interval leaves out 0.`);
+    put(this.means, `${SSP.others.length ? `Of ${SSP.run.name}: the cards, and curves without a name. ` : ""}Accuracy: first and last evaluation. All else, and what stands beside a curve's name: means of the first and last ${ENDS} steps. Intervals: 95 %; a change counts where its interval leaves out 0.`);
   }
 
   /** What each alarm on the axis says, and what to do. */

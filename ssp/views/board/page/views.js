@@ -143,7 +143,7 @@ class Machine {
     this.gpu = new Chart("GPUs of the head", { note: "Means over its devices; dashed: the fullest device's memory." });
     this.void = new Chart("Voids by cause", { note: "Faults of ours: no reward, no gradient." });
     this.accounts = h("div.card", {}, h("h2", {}, "Accounts"));
-    this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
+    this.causes = h("div.card.broad", {}, h("h2", {}, "Void, dropped, rejected"));
     this.settings = h("div.card", {}, h("h2", {}, "Settings"));
     this.timeline = new Timeline();
     this.charts = [this.stale, this.time, this.idle, this.rate, this.void, this.gpu];
