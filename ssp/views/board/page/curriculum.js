@@ -23,7 +23,7 @@ class CurriculumView {
     this.charts = {
       solved: new Chart("How often questions were solved", { classes: ".wide", height: 210, note: "Shares of a round's questions, by the per cent of right attempts: from none (orange, at the bottom) to all (blue)." }),
       learn: new Chart("What can be learned from", { note: "Learnability: the mean of 4 p (1 - p), p the share of right attempts." }),
-      far: new Chart("How far the answer is", { note: "Mean searches of an episode." }),
+      far: new Chart("How far the answer is", { note: "Mean searches: of the proposals whose questions are new, and of an attempt. The overview has all episodes." }),
       near: new Chart("Near-duplicates", { note: "New questions that are nearly one of the rounds just before. Red: an alarm lasts." }),
       truth: new Chart("Against the truth", { classes: ".broad", note: "By the world's oracle, which no reward sees: labels and answers that are right, attempts judged right, and those judged right by a wrong label. Bands: what questions that it cannot read leave open." }),
       asked: new Chart("What is asked, by class", { note: "Shares of the questions that were tried; beside the accuracy by class of the overview." }),
@@ -40,7 +40,7 @@ class CurriculumView {
     return [() => this.tell(),
       () => this.charts.solved.draw({ ...SHARES, stack: true, series: SOLVED.map(([name, tone]) => line(name === "0" ? "none" : name === "100" ? "all" : `${name} %`, tone, of(`solved_${name}`), { opacity: .95 })) }),
       () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint)] }),
-      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line(`${asker()} searches`, "proposer", of("searches"), faint), line(`${answerer()} searches`, "solver", of("solver_searches"), faint)] }),
+      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("for a new question", "proposer", of("searches"), faint), line("of an attempt", "solver", of("solver_searches"), faint)] }),
       () => this.charts.near.draw({ ...SHARES, marks: alarms("near-duplicates"), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
       () => this.charts.truth.draw({ ...SHARES, empty: "this world has no oracle", series: [audited("labels right", "ink", "label_truth"), audited("answers right", "solver", "answer_truth"),
         { ...audited("judged right", "grey", "agreement"), dash: "5 4" }, audited("judged right, label wrong", "c5", "false_agreement")] }),

@@ -47,7 +47,7 @@ function ofTheirTime(cells) { // of each solver the cell against the proposer of
 class League {
   constructor() {
     this.said = h("p.note.plain", { hidden: true });
-    this.ratings = new Chart("Ratings", { height: 372, note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
+    this.ratings = new Chart("Ratings", { height: 372, classes: ".broad", note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
     this.pairs = new Chart("Each version against the opponent of its time", { classes: ".wide", height: 240, note: "The win rate, 95 % (attempts at one question resemble each other, and count for less)." });
     this.map = new HeatMap();
     this.arrows = new Arrows();
