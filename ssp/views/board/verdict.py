@@ -270,7 +270,8 @@ class FirstScreen:
         facts = []
         labelled = self.junk and self.truth is not None
         if labelled:
-            facts.append((BAD, _labelled(self.truth, f"accepted questions of {self._recent()}")))
+            told = f"accepted questions of {self._recent()}"
+            facts.append((BAD, _labelled(self.truth or 0.0, told)))
         if flat is not None:
             decides = not self.junk and not stuck
             told = f"{percent(1 - flat)} of the questions tell attempts apart"
@@ -305,8 +306,8 @@ class FirstScreen:
         worst, told = min(facts, key=lambda fact: ORDER.index(fact[0]))
         word = {BAD: "no", FAIR: "yes, but ", UNSURE: "not checked", GOOD: "yes"}[worst]
         if worst == FAIR:
-            share, _, rest = told.partition(": ")
-            word += share
+            short, _, rest = told.partition(": ")
+            word += short
             facts[facts.index((worst, told))] = (worst, rest)
         return Card("can I trust it", word, worst, facts)
 
