@@ -1,6 +1,6 @@
 """The pages as tests read them: README.md and docs/*.md, their blocks and the commands in these.
 
-Owns the convention: a ```bash block is a walk, run from top to bottom by `tests/walk/walk.py`; ```sh and ```console show only.
+Owns the convention: a ```bash block is a walk, run from top to bottom by `tests/bench/walk.py`; ```sh and ```console show only.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ TABLE = (
     ("{answerer}: accuracy on the training world", "eval/train/accuracy", ".1%"),
     ("{answerer}: accuracy with search switched off", "eval/nosearch/accuracy", ".1%"),
     ("{asker}: hops of accepted questions", "game/hops_mean", ".2f"),
-    ("{asker}: share of valid questions", "game/valid_rate", ".1%"),
+    ("{asker}: share of accepted questions", "game/valid_rate", ".1%"),
     ("game: {answerer}'s win rate", "game/win_rate", ".1%"),
     ("game: labels that are true", "audit/label_truth", ".1%"),
     ("game: judged right by a wrong label", "audit/false_agreement", ".1%"),

@@ -38,8 +38,8 @@ def test_each_view_by_a_click(browser: Chrome, stage: fakes.Stage, address: str,
         "overview": "Solver learns|Left to learn of these questions|Can I trust it|Held-out accuracy|Why proposals fall|leakage",
         "league": "Ratings|Who is right against whom|pairs met",
         "curriculum": "How often questions were solved|Learnability|Near-duplicates|not measured: ssp bank",
-        "duel": "Proposer|Referee|Solver|search|information|valid|evidence|reward",
-        "questions": "valid|rejected|difficulty",
+        "duel": "Proposer|Referee|Solver|search|information|accepted|evidence|reward",
+        "questions": "accepted|rejected|difficulty",
         "machine": "Accounts|issued|Timeline|one process|no GPU was seen",
     }
     for name in VIEWS:
@@ -147,9 +147,11 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
     browser.open((tmp_path / "board.html").as_uri())
     browser.until("SSP.ready === true")
     assert "The solver learned: held-out accuracy +100.0 points" in browser.run("VIEWS.overview.told.innerText")
-    assert "valid questions 48.0" in browser.run("VIEWS.overview.cards.innerText"), "single steps would be equal"
+    cards = browser.run("VIEWS.overview.cards.innerText").replace("\u00a0", " ")
+    assert "accepted questions 48.0 %" in cards, "single steps would be equal"
     assert "first and last 5 steps" in browser.run("VIEWS.overview.means.innerText")
-    assert "valid questions32.0 %" in browser.run("VIEWS.overview.charts.rate.legend.innerText").replace("\u00a0", " ")
+    legend = browser.run("VIEWS.overview.charts.rate.legend.innerText")
+    assert "accepted questions32.0 %" in legend.replace("\u00a0", " ")
     win = "VIEWS.overview.charts.win"
     assert browser.run(f"{win}.svg.querySelectorAll('rect.healthy').length") == 1
     assert "healthy 10 to 90 %" in browser.run(f"{win}.legend.innerText").replace("\u00a0", " ")
@@ -166,7 +168,7 @@ def test_the_first_screen_compares_means_and_bands_have_a_width_at_the_ends(brow
             assert browser.run(f"Math.max(...{boxes}.map(box => box.bottom))") < 900, "above the fold"
     browser.call("Emulation.clearDeviceMetricsOverride")
     assert browser.run(f"{win}.spec.marks.map(one => [one.text, one.from, one.to])") == [["lost", 1, 6]]
-    assert "lost, step 1 to 6" in browser.run("VIEWS.overview.alarms.innerText")
+    assert "lost, step 1 to 6 of 12" in browser.run("VIEWS.overview.alarms.innerText")
     bands = browser.run("VIEWS.overview.charts.held.spec.series[0].band")
     assert [round(value, 4) for band in bands for value in band[1:]] == [0.0, 0.1611, 0.8389, 1.0]
     browser.run("SSP.run.evaluation = { ...SSP.run.evaluation, name: 'mine', held: false }; draw(true)")
@@ -233,6 +235,8 @@ def test_runs_over_each_other_in_steps_hours_and_tokens(browser: Chrome, tmp_pat
     browser.run("Object.assign(VIEWS.overview.search, { value: 'img' }); VIEWS.overview.any()")
     assert "<img" in browser.run("VIEWS.overview.free[0].root.innerText")
     assert "<img" in browser.run("view('name').innerText") and "<img" in browser.run("VIEWS.overview.told.innerText")
+    assert browser.run("VIEWS.overview.told.querySelector('.headline').innerText").startswith("first: ")
+    assert browser.run("go('curriculum'); view('name').innerText") == "first", "what other views show is of one run"
     assert browser.run("document.querySelectorAll('img').length") == 0 and "taken" != browser.run("document.title")
     assert browser.errors == []
 
@@ -246,6 +250,35 @@ def test_the_most_instructive_duel_comes_first_and_silent_rows_are_marked(browse
     assert browser.run("VIEWS.duel.pick.options[0].text").startswith("50 % right, step 1: half ?")
     browser.run("go('questions')")
     browser.until("document.querySelectorAll('#questions .row .silent').length === 3")
+    gallery = "VIEWS.questions.gallery"
+    assert browser.run(f"{gallery}.found[0].question") == "none ?", "the newest"
+    browser.run("SSP.questions[0].told = true; document.body.append(h('i', { id: SSP.questions[0].id }))")
+    browser.run(f"{gallery}.filter()")
+    browser.until(f"{gallery}.found[0].question === 'all ?'")  # of one step what has a transcript comes first
+
+
+def test_pictures_are_whole_and_a_class_that_was_not_asked_is_0(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", ["one ?"])
+    log = RunLog(run.path)
+    solved = {"curriculum/solved_0": 0.33334, "curriculum/solved_1-25": 0.33334, "curriculum/solved_100": 0.33334}
+    for step in range(1, 11):
+        asked = {"game/asked_1hop": 0.5, "game/asked_2hop": 0.5} if step < 6 else {"game/asked_2hop": 1.0}
+        log.write(step, "game", {**solved, **asked})
+    log.close()
+    save(looked(run), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri() + "#curriculum")
+    browser.until("VIEWS.curriculum.charts.asked.spec.series.length === 2")
+    asked_now = browser.run("VIEWS.curriculum.charts.asked.legend.innerText").replace("\u00a0", " ")
+    assert "1 hop0.0 %" in asked_now and "2 hops100.0 %" in asked_now
+    numbers = browser.run(
+        "[...VIEWS.curriculum.charts.solved.svg.querySelectorAll('text')].map(one => one.textContent)"
+    )
+    shares = [text for text in numbers if "%" in text]
+    assert shares == ["0 %", "25 %", "50 %", "75 %", "100 %"], "what is rounded sums to more than 1"
+    chart = "VIEWS.curriculum.charts.learn"
+    browser.run(f"{chart}.draw({{ unit: 'solver version', series: [line('a', 'ink', [[1, 0], [2, 1]])] }})")
+    assert browser.run(f"Math.min(...[...{chart}.svg.querySelectorAll('text')].map(one => one.getBBox().x))") >= 0
+    assert browser.errors == []
 
 
 def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) -> None:

@@ -11,7 +11,7 @@ from ssp.config.schema import Config
 from ssp.selfplay.health import VALID_RATE, WIN_RATE
 from ssp.views.board.alarms import GAME, Alarms
 from ssp.views.board.changes import over_evaluations, over_steps
-from ssp.views.board.verdict import BAD, DOUBT, FAIR, GOOD, PLAIN, REFUSED, UNSURE, FirstScreen
+from ssp.views.board.verdict import BAD, DOUBT, FAIR, GIVEN, GOOD, PLAIN, REFUSED, UNSURE, FirstScreen
 from tests.selfplay import fakes
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -77,8 +77,8 @@ def test_a_healthy_run_says_who_learned_and_by_how_much() -> None:
     assert ends == "hops 1.39 → 2.02" and difference.startswith("+0.63, 95 %: +0.42")
     assert over == "over 5 steps at each end, one run"
     facts = card(said, "can I trust it")["told"]
-    assert "void 0 of 1,000 episodes" in facts and "every episode accounted for" in facts
-    assert "of the questions that pass, 100.0 % are true in the whole run (600 of 600)" in facts
+    assert "0.0 % void: 0 of 1,000 episodes" in facts and "every episode accounted for" in facts
+    assert "100.0 % true: 600 of 600 accepted questions in the whole run" in facts
     assert not marked(card(said, "can I trust it"))
 
 
@@ -97,13 +97,16 @@ def test_intervals_say_how_much_they_are_over() -> None:
 def test_shares_of_true_questions_are_of_the_end_or_of_the_whole_run_and_say_so() -> None:
     said = judged({"game audit/label_truth": [(step, 0.9 if step < 8 else 0.1) for step in STEPS]})
     assert said["headline"].startswith("Junk wins")
-    end = "of the questions that pass, 10.0 % are true in the last 5 steps"
-    assert flat(said["sentence"]).endswith(f"the proposer learned what is no question: {end}.")
-    assert marked(card(said, LEFT)) == [end]
-    whole = "of the questions that pass, 56.7 % are true in the whole run (340 of 600)"
+    shares = "43.3 % of all accepted questions are junk, 90.0 % in the last 5 steps"
+    assert flat(said["sentence"]).endswith(f"the proposer learned what is no question: {shares}.")
+    assert marked(card(said, LEFT)) == ["90.0 % junk (no true answer): accepted questions of the last 5 steps"]
+    whole = "43.3 % junk (no true answer): 260 of 600 accepted questions in the whole run"
     assert marked(card(said, "can I trust it")) == [whole]
     single = judged({"game audit/label_truth": [(1, 0.1)]})
-    assert "are true in the last step." in single["sentence"]
+    assert "junk, 90.0 % in the last step." in flat(single["sentence"])
+    unknown = judged({"game game/accepted": [], "game audit/label_truth": level(0.1)})
+    told = card(unknown, "can I trust it")["told"]
+    assert "89.5 % junk (no true answer): accepted questions in the whole run" in told
 
 
 def test_in_a_run_that_cannot_be_trusted_nothing_is_learned_for_certain() -> None:
@@ -111,12 +114,18 @@ def test_in_a_run_that_cannot_be_trusted_nothing_is_learned_for_certain() -> Non
     said = judged({}, lost)
     assert said["headline"] == f"Both sides learn, {DOUBT}" and said["tone"] == UNSURE and not said["next"]
     assert marked(card(said, "can I trust it")) == ["episodes lost or counted twice: 1"]
-    for role in ("solver", "proposer"):
-        one = card(said, f"{role} learns")
-        assert (one["word"], one["tone"], marked(one)) == ("yes", UNSURE, [DOUBT])
+    one = card(said, "proposer learns")
+    assert (one["word"], one["tone"], marked(one)) == ("yes", UNSURE, [DOUBT])
+    paid = {"eval eval/accuracy": [], "solver reward/all": rise(0.3, 0.8)}
+    one = card(judged(paid, lost, fakes.config(proposer__policy="frozen")), "solver learns")
+    assert (one["word"], one["tone"], marked(one)) == ("yes", UNSURE, [DOUBT]), "a reward is of the run itself"
     junk = judged(FALSE)
     assert junk["headline"].startswith("Junk wins: ") and junk["tone"] == BAD and DOUBT not in junk["headline"]
-    assert card(junk, "solver learns")["tone"] == UNSURE and card(junk, "proposer learns")["tone"] == BAD
+    assert card(junk, "proposer learns")["tone"] == BAD
+    for untrusted in (said, junk):
+        one = card(untrusted, "solver learns")
+        assert (one["word"], one["tone"], marked(one)) == ("yes", GOOD, []), "given labels are real"
+        assert GIVEN in one["told"]
     frozen = judged({}, lost, fakes.config(proposer__policy="frozen"))
     assert card(frozen, "proposer learns")["facts"] == [[PLAIN, "it is not trained"]]
 
@@ -135,8 +144,8 @@ def test_an_accuracy_that_fell_from_its_best_is_said() -> None:
 
 def test_true_questions_that_are_refused_take_trust_away() -> None:
     one = card(judged({"game audit/false_rejection": level(0.15)}), "can I trust it")
-    assert (one["word"], one["tone"]) == ("partly", FAIR)
-    assert marked(one) == ["refused though true: 15.4 % of those that kept the rules, in the last 5 steps"]
+    assert (flat(one["word"]), one["tone"]) == ("yes, but 15.4 % wrongly refused", FAIR)
+    assert marked(one) == ["true questions, of those that kept the rules, in the last 5 steps"]
 
 
 def test_the_next_step_of_a_run_that_learned() -> None:
@@ -205,14 +214,14 @@ def test_what_is_not_certain_is_said_so() -> None:
 def test_junk_and_a_game_that_is_won_leave_nothing_to_learn() -> None:
     said = judged(FALSE)
     assert card(said, "proposer learns")["word"] == "junk" and card(said, LEFT)["tone"] == BAD
-    assert card(said, "can I trust it")["tone"] == BAD and DOUBT in card(said, "solver learns")["told"]
+    assert card(said, "can I trust it")["tone"] == BAD and DOUBT in card(said, "proposer learns")["told"]
     won = card(judged(WON), LEFT)
     assert won["word"] == "no" and marked(won)[0] == "3.6 % of the questions tell attempts apart"
     assert "these questions" in judged(WON)["headline"]
     little = {"game game/no_signal_rate": level(0.87)}
     assert card(judged(little), LEFT)["word"] == "little"
     stuck = card(judged(STUCK), LEFT)
-    assert stuck["word"] == "no" and marked(stuck) == ["valid questions 1.4 %"]
+    assert stuck["word"] == "no" and marked(stuck) == ["the referee accepts 1.4 % of the proposals"]
     unlabelled = card(judged({**JUNK, "game audit/label_truth": []}), LEFT)
     assert marked(unlabelled) == ["win rate 5.4 %, healthy from 10 to 90 %"]
 
@@ -220,16 +229,16 @@ def test_junk_and_a_game_that_is_won_leave_nothing_to_learn() -> None:
 @pytest.mark.parametrize(
     ("accounts", "changes", "word"),
     [
-        ({**ACCOUNTS, "outcomes": {"void/retriever_down": 30}}, {}, "partly"),
+        ({**ACCOUNTS, "outcomes": {"void/retriever_down": 30}}, {}, "yes, but 3.0 % void"),
         ({**ACCOUNTS, "outcomes": {"void/retriever_down": 300}}, {}, "no"),
         ({**ACCOUNTS, "issued": {"proposer": 100, "solver": 901}}, {}, "no"),
-        (ACCOUNTS, {"game audit/label_truth": level(0.8)}, "partly"),
+        (ACCOUNTS, {"game audit/label_truth": level(0.8)}, "yes, but 20.0 % junk (no true answer)"),
         (ACCOUNTS, {"game audit/label_truth": []}, "not checked"),
         ({}, {}, "not checked"),
     ],
 )
 def test_what_takes_trust_away(accounts: dict[str, Any], changes: dict[str, Any], word: str) -> None:
-    assert card(judged(changes, accounts), "can I trust it")["word"] == word
+    assert flat(card(judged(changes, accounts), "can I trust it")["word"]) == word
 
 
 def test_a_frozen_side_does_not_learn_and_fixed_questions_make_a_reward_tell() -> None:
@@ -272,7 +281,10 @@ def test_alarms_last_from_and_to_a_step_and_say_what_to_do() -> None:
     }
     (mismatch,) = [row for row in alarms.shown() if row[1] == "mismatch"]
     assert "disagree by 1 nats" in mismatch[4] and "compare their dtypes" in mismatch[5]
-    for step in (5, 6, 7):  # played again after a resume, and better
+    for step in (1, 2, 3):  # the labels tell before the win rate does
+        alarms.see(step, "game", {"game/win_rate": 0.4, "game/valid_rate": 0.9, "audit/label_truth": 0.3})
+    assert [row[:4] for row in alarms.shown() if row[1] == "junk"] == [["game", "junk", 1, 3], ["game", "junk", 5, 7]]
+    for step in (1, 5, 6, 7):  # played again after a resume, and better
         alarms.see(step, "game", {"game/win_rate": 0.5})
     assert ("game", "junk") not in {(role, cause) for role, cause, *_ in alarms.shown()}
 

@@ -52,7 +52,7 @@ def table(cfg: Config, folder: Path, valid: list[float | None], scores: dict[int
     return {**found, "note": [line.strip() for line in text.splitlines() if "of the others: " in line], "said": [text]}
 
 
-VALID = "proposer: share of valid questions"
+VALID = "proposer: share of accepted questions"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_steps_that_a_run_went_back_behind_are_in_no_mean(tmp_path: Path) -> Non
     shown.restart(2)
     shown.finish()
     shown.close()
-    assert re.search(r"share of valid questions +│ 10.0% │ 20.0% │", out.getvalue())
+    assert re.search(r"share of accepted questions +│ 10.0% │ 20.0% │", out.getvalue())
 
 
 MINE = "data.eval=[{name: mine, file: %s, corpus: wiki.jsonl}]"

@@ -211,7 +211,7 @@ def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
         f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest"
         f" node has {largest}",
         "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
-        " larger nodes",
+        " larger nodes; a plan takes the nodes that placement.nodes describes",
     )
 
 

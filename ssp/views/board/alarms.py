@@ -1,5 +1,6 @@
 """The alarms of a run on its axis of steps: where each lasted, what it says and what to do. They
-are found in the figures, by the rules with which the run itself raises them."""
+are found in the figures, by the rules with which the run itself raises them; junk also by the
+labels of an oracle."""
 
 import math
 from collections import defaultdict
@@ -8,7 +9,7 @@ from typing import Any
 
 from ssp.config.schema import Config
 from ssp.selfplay.health import VALID_RATE, WIN_RATE, HealthWatch
-from ssp.views.board.verdict import LOST, PASSING, WON
+from ssp.views.board.verdict import HALF, LOST, PASSING, WON
 
 NOT_LEARNED = "docs/symptoms.md, Nothing is learned"
 STOPS = "docs/symptoms.md, It was learning, and stops"
@@ -16,7 +17,7 @@ ENDS_IT = "docs/symptoms.md, It is slow, or ends"
 
 GAME = {
     "junk": (
-        "the {asker}'s questions pass, and the {answerer} wins hardly any: they have no answer",
+        "the referee accepts questions of the {asker} that have no true answer",
         "set referee.evidence=chain, or a stronger verifier",
         NOT_LEARNED,
     ),
@@ -31,7 +32,7 @@ GAME = {
         NOT_LEARNED,
     ),
     "rejected": (
-        "hardly a question passes",
+        "the referee accepts hardly a question",
         "see the rule that most break below, and warm the {asker} up (docs/warmup.md)",
         NOT_LEARNED,
     ),
@@ -103,9 +104,11 @@ class Alarms:
     def _game(self, figures: Mapping[str, float | None]) -> dict[str, bool]:
         win, valid = figures.get("game/win_rate"), figures.get("game/valid_rate")
         voids = [value for name, value in figures.items() if name.startswith("void/")]
+        truth = figures.get("audit/label_truth")
         junk = False
         if win is not None and valid is not None:
             junk = win <= WIN_RATE and valid >= VALID_RATE
+            junk |= truth is not None and truth < HALF and valid > PASSING
         return {
             "junk": junk,
             "won": win is not None and win >= WON,

@@ -1,7 +1,6 @@
 """Who wins: one sentence and a few cards, made by rules from the figures of a run."""
 
 from collections.abc import Callable, Mapping
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from ssp.config import heldout
@@ -22,11 +21,12 @@ HEALTHY = (0.1, 0.9)
 WON, LOST = 0.95, 0.05
 """Win rates from and to which one side has won."""
 PASSING = 0.05
-"""The share of valid questions to which a game stands still."""
+"""The share of accepted questions to which a game stands still."""
 LEFT, LITTLE = 0.2, 0.05
 """Shares of questions that tell attempts apart: enough, and hardly any."""
 TRUE, HALF = 0.95, 0.5
-"""Shares of accepted questions with a true label: a good referee's, and junk below that."""
+"""Shares of accepted questions with a true label: a good referee's, and the least that is not
+junk."""
 FEW, MANY = 0.01, 0.1
 """Shares of void episodes: hardly any, and so many that the figures are of the rest."""
 REFUSED = 0.1
@@ -39,6 +39,7 @@ PLAIN = ""
 ORDER = (BAD, FAIR, UNSURE, GOOD, PLAIN)
 """Tones of facts, as they stand in a card."""
 DOUBT = "in a run that cannot be trusted"
+GIVEN = "measured on given questions with given answers"
 NOT_TRAINED = [(PLAIN, "it is not trained")]
 
 Fact = tuple[str, str]
@@ -80,7 +81,7 @@ class FirstScreen:
         headline, tone = self.headline()
         cards, trust = self.learning(), self.trust()
         if trust.tone == BAD:
-            cards = [_doubted(card) for card in cards]
+            cards = [self._doubted(card) for card in cards]
             if tone != BAD:
                 headline, tone = f"{headline}, {DOUBT}", UNSURE
         return {
@@ -128,9 +129,9 @@ class FirstScreen:
         if self.win is None and self.valid is None:
             return "Nothing was played yet", UNSURE
         if self.junk:
-            return f"Junk wins: the {asker}'s questions pass without a true answer", BAD
+            return "Junk wins: the referee accepts questions without a true answer", BAD
         if self.valid is not None and self.valid <= PASSING:
-            return f"Nobody wins: hardly a question of the {asker} passes", BAD
+            return f"Nobody wins: the referee accepts hardly a question of the {asker}", BAD
         if self.win is not None and self.win >= WON:
             return f"The {answerer} has won: these questions teach it hardly anything more", FAIR
         if self.win is not None and self.win <= LOST:
@@ -157,16 +158,31 @@ class FirstScreen:
         if self._frozen(self.asker):
             parts.append(f"the {self.asker} is frozen")
         elif self.junk and self.truth is not None:
-            parts.append(f"the {self.asker} learned what is no question: {self._passing()}")
+            true, read = self._labels()
+            run, end = percent(1 - true / read), percent(1 - self.truth)
+            told = f"{run} of all accepted questions are junk, {end} in {self._recent()}"
+            parts.append(f"the {self.asker} learned what is no question: {told}")
         elif asked is not None:
             parts.append(_clause(self.asker, asked))
         sentence = "; ".join(parts) + "."
         return sentence[0].upper() + sentence[1:]
 
-    def _passing(self) -> str:
-        """How many of the questions that pass are true now, for a person."""
-        points = self._series("game", "audit/label_truth")
-        return _true(self.truth or 0.0, _last(points))
+    def _recent(self) -> str:
+        """The last steps with labels, for a person."""
+        return _last(self._series("game", "audit/label_truth"))
+
+    def _labels(self) -> tuple[float, float]:
+        """How many of the run's accepted questions have a true label, and how many an oracle has
+        read. Steps count alike where it is not on record how many each accepted."""
+        accepted = dict(self._series("game", "game/accepted"))
+        unread = dict(self._series("game", "game/unread_rate"))
+        true = read = 0.0
+        labels = self._series("game", "audit/label_truth")
+        for step, share in labels:
+            asked = round(accepted.get(step, 0.0) * (1 - unread.get(step, 0.0)))
+            read += asked
+            true += round(share * asked)
+        return (true, read) if read else (sum(share for _, share in labels), len(labels))
 
     def _fallen(self) -> Change | None:
         """How far the last evaluation lies below the best one, None where that is not certain."""
@@ -199,7 +215,7 @@ class FirstScreen:
             return None
         changes = [
             over_steps("hops", self._series("game", "game/hops_mean"), share=False),
-            over_steps("valid questions", self._series("game", "game/valid_rate")),
+            over_steps("accepted questions", self._series("game", "game/valid_rate")),
             self._reward(self.asker),
         ]
         known = [change for change in changes if change is not None]
@@ -254,7 +270,8 @@ class FirstScreen:
         facts = []
         labelled = self.junk and self.truth is not None
         if labelled:
-            facts.append((BAD, self._passing()))
+            told = f"accepted questions of {self._recent()}"
+            facts.append((BAD, _labelled(self.truth or 0.0, told)))
         if flat is not None:
             decides = not self.junk and not stuck
             told = f"{percent(1 - flat)} of the questions tell attempts apart"
@@ -265,7 +282,8 @@ class FirstScreen:
             told = f"win rate {percent(self.win)}, healthy from {low} to {high}\u00a0%"
             facts.append((tone if outside and not labelled else PLAIN, told))
         if self.valid is not None:
-            facts.append((BAD if stuck else PLAIN, f"valid questions {percent(self.valid)}"))
+            told = f"the referee accepts {percent(self.valid)} of the proposals"
+            facts.append((BAD if stuck else PLAIN, told))
         facts = facts or [(UNSURE, "nothing was played yet")]
         return Card("left to learn of these questions", word, tone, facts)
 
@@ -280,42 +298,53 @@ class FirstScreen:
             kept = sum(sum(states.values()) for states in self._accounts["states"].values())
             share = voids / issued
             tone = GOOD if share <= FEW else FAIR if share <= MANY else BAD
-            facts = [(tone, f"void {voids:,} of {issued:,} episodes")]
+            facts = [(tone, f"{percent(share)} void: {voids:,} of {issued:,} episodes")]
             lost = f"episodes lost or counted twice: {abs(issued - kept):,}"
             accounted = (GOOD, "every episode accounted for")
             facts.append(accounted if kept == issued else (BAD, lost))
         facts += self.referee()
-        worst = min((tone for tone, _ in facts), key=ORDER.index)
-        word = {BAD: "no", FAIR: "partly", UNSURE: "not checked", GOOD: "yes"}[worst]
+        worst, told = min(facts, key=lambda fact: ORDER.index(fact[0]))
+        word = {BAD: "no", FAIR: "yes, but ", UNSURE: "not checked", GOOD: "yes"}[worst]
+        if worst == FAIR:
+            short, _, rest = told.partition(": ")
+            word += short
+            facts[facts.index((worst, told))] = (worst, rest)
         return Card("can I trust it", word, worst, facts)
 
     def referee(self) -> list[Fact]:
         """What the world's oracle says of accepted and refused questions."""
-        truth = dict(self._series("game", "audit/label_truth"))
         if not self.asker:
             return []
-        if not truth:
+        if self.truth is None:
             return [(UNSURE, "this world has no oracle: nobody checks the referee")]
-        accepted = dict(self._series("game", "game/accepted"))
-        unread = dict(self._series("game", "game/unread_rate"))
-        true = read = 0
-        for step, share in truth.items():
-            asked = round(accepted.get(step, 0.0) * (1 - unread.get(step, 0.0)))
-            read += asked
-            true += round(share * asked)
-        share = true / read if read else fmean(truth.values())
-        told = _true(share, "the whole run")
-        given = self._series("game", "game/given")  # given questions are in the share too
-        if read and not given:
-            told += f" ({true:,} of {read:,})"
+        true, read = self._labels()
+        share = true / read
+        told = "accepted questions in the whole run"
+        # given questions are in the share too
+        counted = self._series("game", "game/accepted") and not self._series("game", "game/given")
+        if counted:
+            number = true if share >= TRUE else read - true
+            told = f"{number:,.0f} of {read:,.0f} {told}"
         tone = GOOD if share >= TRUE else FAIR
-        facts = [(BAD if self.junk or share < HALF else tone, told)]
+        facts = [(BAD if self.junk or share < HALF else tone, _labelled(share, told))]
         points = self._series("game", "audit/false_rejection")
         refused = end_of(points)
         if refused is not None:
-            told = f"refused though true: {percent(refused)} of those that kept the rules"
-            facts.append((FAIR if refused > REFUSED else GOOD, f"{told}, in {_last(points)}"))
+            told = f"true questions, of those that kept the rules, in {_last(points)}"
+            tone = FAIR if refused > REFUSED else GOOD
+            facts.append((tone, f"{percent(refused)} wrongly refused: {told}"))
         return facts
+
+    def _doubted(self, card: Card) -> Card:
+        """The card of a role in a run that cannot be trusted: nothing in it is good, but what an
+        evaluation measured, whose questions and labels are given."""
+        if card.facts == NOT_TRAINED:
+            return card
+        evaluated = len(self._series("eval", "eval/accuracy")) > 1
+        if evaluated and card.title == f"{self.answerer} learns":
+            return card._replace(facts=[*card.facts, (PLAIN, GIVEN)])
+        tone = card.tone if card.tone == BAD else UNSURE
+        return card._replace(tone=tone, facts=[(BAD, DOUBT), *card.facts])
 
 
 def _last(points: Points) -> str:
@@ -324,17 +353,11 @@ def _last(points: Points) -> str:
     return "the last step" if steps == 1 else f"the last {steps} steps"
 
 
-def _true(share: float, when: str) -> str:
-    """How many of the questions that pass are true, for a person."""
-    return f"of the questions that pass, {percent(share)} are true in {when}"
-
-
-def _doubted(card: Card) -> Card:
-    """The card of a role in a run that cannot be trusted: nothing in it is good."""
-    if card.facts == NOT_TRAINED:
-        return card
-    tone = card.tone if card.tone == BAD else UNSURE
-    return card._replace(tone=tone, facts=[(BAD, DOUBT), *card.facts])
+def _labelled(share: float, told: str) -> str:
+    """How many of some questions are true, or where that is too few how many are not."""
+    if share >= TRUE:
+        return f"{percent(share)} true: {told}"
+    return f"{percent(1 - share)} junk (no true answer): {told}"
 
 
 def _clause(role: str, change: Change) -> str:

@@ -108,6 +108,8 @@ const playing = () => SSP.run.roles || ["proposer", "solver"];
 /** The role that asks, "" for nobody, and the one that answers. */
 const asker = () => SSP.run.asks ?? "proposer", answerer = () => SSP.run.answers || "solver";
 const tint = role => role === asker() ? "proposer" : role === answerer() ? "solver" : ["c1", "c2", "c3", "c4"][playing().indexOf(role) % 4] || "ink";
+/** What the referee said, in words: accepted is not yet true. */
+const VERDICTS = { valid: "accepted", rejected: "rejected", void: "void" };
 const capital = text => text ? text[0].toUpperCase() + text.slice(1) : "";
 
 const steps = () => Math.max(0, ...["game", ...playing()].flatMap(role => [...(SSP.figures[role] || new Map()).keys()]));

@@ -30,7 +30,7 @@ function draw(anew) {
 function head() {
   const { name = "", live, steps: planned = 0 } = SSP.run, done = steps();
   document.title = `${name} · board`;
-  view("name").textContent = [name, ...SSP.others.filter(Boolean).map(other => other.run.name)].join(" | ");
+  view("name").textContent = SSP.view === "overview" ? runs().map(one => one.run.name).join(" | ") : name; // other views are of this run alone
   view("tab-league").hidden = !asker(); // versions of one side alone have met nobody
   view("status").className = live ? "live" : "";
   view("status").textContent = live ? `live, step ${done} of ${planned}` : done >= planned ? `finished, ${done} steps` : `ended at step ${done} of ${planned}`;

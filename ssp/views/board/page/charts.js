@@ -4,13 +4,15 @@
 const PAD = { left: 46, right: 14, top: 10, bottom: 22 }, LANE = 15;
 /** Steps whose mean stands for the start of a run, and for its end. */
 const ENDS = 5;
+/** What a picture does not show, as a part of a step of its axis: shares that are rounded sum to a little more than 1. */
+const HAIR = 1e-3;
 /** How a chart of shares is drawn. */
 const SHARES = { form: percent, axis: value => `${Math.round(100 * value)} %`, y: [0, 1] };
 
 /** A round number that lies about `count` times between low and high. */
 function roundStep(low, high, count) {
   const rough = (high - low || 1) / count, power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 2.5, 5, 10].map(one => one * power).find(one => one >= rough);
+  return [1, 2, 2.5, 5, 10].map(one => one * power).find(one => one >= rough * (1 - HAIR));
 }
 
 /** Round numbers between low and high, about `count` of them. */
@@ -104,7 +106,7 @@ class Chart {
     if (stack) low = 0;
     if (high === low) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
     const rung = roundStep(low, high, 4); // the first and the last line of the picture have a number
-    [low, high] = [Math.floor(low / rung + 1e-9) * rung, Math.ceil(high / rung - 1e-9) * rung];
+    [low, high] = [Math.floor(low / rung + HAIR) * rung, Math.ceil(high / rung - HAIR) * rung];
     this.lanes = [...new Set((this.spec.marks || []).map(mark => mark.text))]; // alarms of a cause lie above the picture
     this.top = PAD.top + LANE * this.lanes.length;
     const half = stack ? .6 : 0, firstX = this.xs[0] - half, lastX = this.xs[this.xs.length - 1] + half;
@@ -131,7 +133,8 @@ class Chart {
     }
     const first = this.xs[0], end = this.xs[this.xs.length - 1], near = (one, other) => Math.abs(this.x(one) - this.x(other)) < 34;
     const inner = ticks(first, end, Math.min(8, width / 80)).filter(one => (Number.isInteger(one) || ["hours", "tokens"].includes(this.spec.unit)) && !near(one, first) && !near(one, end));
-    this.svg.append(s("text", { x: this.x(first) - 10, y: this.height - 5, "text-anchor": "end" }, this.spec.unit.split(" ").pop()));
+    const unit = this.spec.unit.split(" ").pop(), far = this.x(first) - 10 < 7 * unit.length; // so that no letter is cut
+    this.svg.append(s("text", { x: far ? 0 : this.x(first) - 10, y: this.height - 5, "text-anchor": far ? "start" : "end" }, unit));
     for (const tick of new Set([first, ...inner, end])) {
       const text = (this.spec.xform || plain)(tick), late = tick === end && end !== first && text.length > 3;
       this.svg.append(s("text", { x: this.x(tick) + (late ? PAD.right : 0), y: this.height - 5, "text-anchor": late ? "end" : "middle" }, text));

@@ -52,7 +52,7 @@ class Duel {
     this.tried = tried;
     const choose = found.plays.length < 2 ? null : h("select", { "aria-label": "Game", onchange: event => { this.play = Number(event.target.value); this.attempt = 0; this.draw(); } },
       found.plays.map((one, at) => h("option", { value: String(at), selected: at === this.play },
-        `game ${one.number} of ${found.games}: ${one.kind}${one.proposer_version === null ? "" : ` by v${one.proposer_version}`}, ${one.win_rate === null ? one.rule || one.verdict : `${percent(one.win_rate)} right`}`)));
+        `game ${one.number} of ${found.games}: ${one.kind}${one.proposer_version === null ? "" : ` by v${one.proposer_version}`}, ${one.win_rate === null ? one.rule || VERDICTS[one.verdict] : `${percent(one.win_rate)} right`}`)));
     const facts = [["right", play.win_rate === null ? "–" : `${Math.round(play.win_rate * play.scored)} of ${play.scored}`, ""],
       ["difficulty over all games", fixed(2)(found.difficulty), ""], [`${asker() || "its"} searches`, String(play.searches), ""], ["id", found.id, ""]];
     if (found.history.length > 1) facts.push(["each game", found.history.slice(-6).map(([version, rate]) => `${Math.round(100 * rate)} % by v${version}`).join(", "), ""]);
@@ -64,8 +64,8 @@ class Duel {
 
   /** What was decided about the question, and by whom. */
   checks(play) {
-    const by = SSP.run.referee || {}, tone = play.verdict === "valid" ? "right" : play.verdict === "void" ? "void" : "wrong";
-    const rows = [["verdict", h(`b.${tone}`, {}, play.verdict)], ["rule", play.rule],
+    const by = SSP.run.referee || {}, tone = play.verdict === "valid" ? "referee" : play.verdict === "void" ? "void" : "wrong";
+    const rows = [["verdict", h(`b.${tone}`, {}, VERDICTS[play.verdict])], ["rule", play.rule],
       ["documents", play.documents ? String(play.documents) : null], ["verifier", by.verifier], ["evidence", by.evidence], ["judge", by.judge], ["rules", by.rules && by.rules.split(", ").map(rule => h("div", {}, rule))]];
     return h("article.checks", {}, h("h3.referee", {}, "Referee"), h("dl", {}, rows.filter(row => row[1]).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
   }

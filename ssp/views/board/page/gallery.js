@@ -3,13 +3,14 @@
 
 const ROW = 30, SLICE = 6; // pixels; milliseconds that a piece of work may take
 const MANY = 2 ** 22; // more than there are questions, steps or games
-/** What comes first has the smallest whole number; of equals the first that came, and where `newest` the last. */
+/** What comes first has the smallest whole number; of equals those with a transcript, then the first that came, and where `newest` the last. */
 const ORDERS = {
-  newest: one => (MANY - one.step) * MANY + MANY - 1 - one.at, oldest: one => one.step * MANY + one.at,
-  hardest: one => Math.round(1e6 * (one.hard === null ? 2 : 1 - one.hard)) * MANY + one.at,
-  easiest: one => Math.round(1e6 * (one.hard ?? 2)) * MANY + one.at,
-  "most played": one => (MANY - one.games) * MANY + one.at,
+  newest: one => MANY - one.step, oldest: one => one.step, "most played": one => MANY - one.games,
+  hardest: one => Math.round(1e6 * (one.hard === null ? 2 : 1 - one.hard)), easiest: one => Math.round(1e6 * (one.hard ?? 2)),
 };
+
+/** Whether there is no transcript to look at. */
+const silent = one => !one.told || (SSP.saved && !document.getElementById(one.id));
 
 /** Calls `each` for all of `list`, a few milliseconds at a time, while `wanted()`. */
 async function slowly(list, each, wanted) {
@@ -33,8 +34,8 @@ class Gallery {
     this.pool = [];
     const again = () => this.filter();
     this.search = h("input", { type: "search", placeholder: "question or target", "aria-label": "Search", oninput: again });
-    this.verdicts = Object.fromEntries(["valid", "rejected", "void"].map(name => [name, h("input", { type: "checkbox", checked: true, onchange: again })]));
-    this.counts = Object.fromEntries(["valid", "rejected", "void"].map(name => [name, h("span.dim")]));
+    this.verdicts = Object.fromEntries(Object.keys(VERDICTS).map(name => [name, h("input", { type: "checkbox", checked: true, onchange: again })]));
+    this.counts = Object.fromEntries(Object.keys(VERDICTS).map(name => [name, h("span.dim")]));
     this.rule = h("select", { "aria-label": "Rule", onchange: again });
     this.order = h("select", { "aria-label": "Order", onchange: again }, Object.keys(ORDERS).map(name => h("option", {}, name)));
     this.low = this.range(0, "Difficulty at least", again);
@@ -47,7 +48,7 @@ class Gallery {
     this.nothing = h("p.empty", { hidden: true });
     this.open = open;
     const list = this.list = h("div.card", {}, h("div.filters", {}, this.search,
-      ...["valid", "rejected", "void"].map(name => h("label", {}, this.verdicts[name], h(`span.${{ valid: "right", rejected: "wrong", void: "void" }[name]}`, {}, name), this.counts[name])),
+      ...Object.entries(VERDICTS).map(([name, word]) => h("label", {}, this.verdicts[name], h(`span.${{ valid: "referee", rejected: "wrong", void: "void" }[name]}`, {}, word), this.counts[name])),
       this.rule, h("label", {}, "difficulty", this.bars), h("label", {}, this.low, this.high, this.bounds), h("label", {}, "order", this.order), this.count),
     h("div.head", { "aria-hidden": "true" }, h("span", {}, "hard"), h("span", {}, "question"), h("span", {}, "target"), h("span", {}, "verdict"), h("span.n", {}, "asked"), h("span.n", {}, "games")), this.nothing, this.rows);
     this.side = h("div.card.side");
@@ -74,7 +75,7 @@ class Gallery {
       if (one.hard !== null) bins[Math.min(10, Math.floor(one.hard * 10 + 1e-9))] += 1;
       if (one.verdict !== "valid") rules.set(one.rule, (rules.get(one.rule) || 0) + 1);
     }, () => turn === this.turn)) return;
-    const longest = Math.max(7, ...[...rules.keys()].map(name => (name || "").length)); // so that no reason is cut while there is room
+    const longest = Math.max(8, ...[...rules.keys()].map(name => (name || "").length)); // so that no reason is cut while there is room
     this.list.style.setProperty("--verdict", `${Math.ceil(7.2 * longest) + 8}px`);
     for (const [name, number] of Object.entries(counts)) this.counts[name].textContent = whole(number);
     const most = Math.max(1, ...bins);
@@ -98,7 +99,7 @@ class Gallery {
     }, mine)) return;
     // Numbers are sorted twenty times faster than objects by a function; the rest of a number is the question's place.
     const keys = new Float64Array(found.length), order = this.order.value, last = order === "newest";
-    if (!await slowly(found, (one, at) => { keys[at] = ORDERS[order](one); }, mine)) return;
+    if (!await slowly(found, (one, at) => { keys[at] = (2 * ORDERS[order](one) + silent(one)) * MANY + (last ? MANY - 1 - one.at : one.at); }, mine)) return;
     keys.sort();
     await pause();
     if (!mine()) return;
@@ -147,13 +148,13 @@ class Gallery {
     row.element.setAttribute("aria-posinset", String(at + 1));
     row.bar.style.setProperty("width", `${100 * (one.hard || 0)}%`);
     row.hard.textContent = one.hard === null ? "" : one.hard.toFixed(2);
-    const silent = !one.told || (SSP.saved && !document.getElementById(one.id)); // no transcript to look at
-    row.question.textContent = silent ? `${one.question}  (no transcript)` : one.question;
-    row.question.className = silent ? "silent" : "";
+    const mute = silent(one);
+    row.question.textContent = mute ? `${one.question}  (no transcript)` : one.question;
+    row.question.className = mute ? "silent" : "";
     row.question.title = one.question;
     row.target.textContent = one.target;
-    row.verdict.textContent = one.verdict === "valid" ? "valid" : one.rule || one.verdict;
-    row.verdict.className = { valid: "right", rejected: "dim", void: "void" }[one.verdict];
+    row.verdict.textContent = one.verdict === "valid" ? VERDICTS.valid : one.rule || one.verdict;
+    row.verdict.className = { valid: "referee", rejected: "dim", void: "void" }[one.verdict];
     row.asked.textContent = one.version === null ? "" : `v${one.version}`;
     row.games.textContent = String(one.games);
   }

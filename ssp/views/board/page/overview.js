@@ -23,9 +23,9 @@ class Overview {
     this.charts = {
       win: new Chart("Win rate", { height: 230, note: "Right attempts, mean over the questions of a step. Faint: each step. Solid: its running mean." }),
       held: new Chart("Accuracy", { height: 230, note: "Band: 95 % of all." }),
-      rate: new Chart("What a round gives", { height: 190, note: "Valid questions of those proposed; questions that tell attempts apart of those tried." }),
+      rate: new Chart("What a round gives", { height: 190, note: "Questions that the referee accepted, of those proposed; questions that tell attempts apart, of those tried." }),
       reward: new Chart("Reward", { height: 190, note: "Mean over all episodes of a step (reward/all), also those of groups without spread." }),
-      hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
+      hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { classes: ".broad", note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
     };
     this.search = h("input", { type: "search", placeholder: "figure, e.g. kl", "aria-label": "Search figures", value: "grad_norm", oninput: () => this.any() });
     this.count = h("span.dim", { role: "status" });
@@ -48,15 +48,14 @@ class Overview {
     () => held.draw({ ...SHARES, ends: 1, empty: "no evaluation yet", series: [
       line("all", "ink", accuracies, { band: band(accuracies, "eval/items") }), ...over("all", "ink", "eval", "eval/accuracy").slice(1),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
-        const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
-        const [tone, dash] = HOPS[hop] || ["grey", null];
-        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash });
+        const [told, tone, dash] = classed(name, 0);
+        return line(told, tone, series("eval", `eval/accuracy_${name}`), { dash });
       }),
       ...figuresLike("eval", "eval/accuracy_").filter(name => name.startsWith("by_")).sort().map((name, at) => {
         const points = series("eval", `eval/accuracy_${name}`);
         return line(name.slice(3).replace(".", ": "), TONES[(at + 3) % TONES.length], points, { dash: "1 3" });
       })] }),
-    () => rate.draw({ ...SHARES, series: [...over("valid questions", "proposer", "game", "game/valid_rate", faint), ...runs().map((of, at) =>
+    () => rate.draw({ ...SHARES, series: [...over("accepted questions", "proposer", "game", "game/valid_rate", faint), ...runs().map((of, at) =>
       line(at ? `tell attempts apart, ${of.run.name}` : "tell attempts apart", "c2", series("game", "game/no_signal_rate", of).map(([step, share]) => [step, 1 - share]), { of, faint: true, dash: DASHES[at % 4] }))] }),
     () => reward.draw({ form: fixed(2), y: [0, 1], series: playing().flatMap(role => over(role, tint(role), role, paid(SSP)(role), faint)) }),
     () => hops.draw({ form: fixed(2), y: [0, 1], series: [...over("hops", "ink", "game", "game/hops_mean", faint),
@@ -71,12 +70,12 @@ class Overview {
     const verdict = SSP.verdict;
     this.told.hidden = !verdict;
     if (!verdict) return;
-    put(this.told, h(`p.headline.is-${verdict.tone}`, {}, verdict.headline), h("p.sentence", {}, SSP.others.length ? h("b", {}, `${SSP.run.name}: `) : null, verdict.sentence),
+    put(this.told, h(`p.headline.is-${verdict.tone}`, {}, `${SSP.others.length ? `${SSP.run.name}: ` : ""}${verdict.headline}`), h("p.sentence", {}, verdict.sentence),
       verdict.next ? h("p.sentence", {}, h("b", {}, "Next: "), `${verdict.next}.`) : null,
       SSP.others.filter(other => other && other.verdict).map((other, at) => h("p.sentence", {}, h("b", {}, `${other.run.name}: `), `${other.verdict.headline}. ${other.verdict.sentence}`)));
     put(this.cards, verdict.cards.map(({ title, word, tone, facts }) => h(`div.answer.is-${tone}`, {}, h("h2", {}, capital(title)), h("p.word", {}, word),
       h("ul", {}, facts.map(([weight, fact]) => h(`li.is-${weight || "plain"}`, {}, fact))))));
-    put(this.means, `Accuracy: first and last evaluation. All else, and what stands beside a curve's name: means of the first and last ${ENDS} steps. Intervals: 95 %; a change counts where its interval leaves out 0.`);
+    put(this.means, `${SSP.others.length ? `Of ${SSP.run.name}: the cards, and curves without a name. ` : ""}Accuracy: first and last evaluation. All else, and what stands beside a curve's name: means of the first and last ${ENDS} steps. Intervals: 95 %; a change counts where its interval leaves out 0.`);
   }
 
   /** What each alarm on the axis says, and what to do. */

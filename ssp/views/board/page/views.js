@@ -4,6 +4,13 @@
 const view = id => document.getElementById(id);
 const line = (name, colour, points, more) => ({ name, colour, points, ...more });
 const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour and pattern
+
+/** A class of questions as a person reads it, its colour and pattern: the same wherever it is drawn. */
+function classed(name, at) {
+  const hop = /^\d+hop$/.test(name) ? parseInt(name, 10) : 0;
+  return hop ? [counted(hop, "hop"), ...(HOPS[hop] || ["grey", null])] : [name.replace(".", ": "), TONES[at % TONES.length], null];
+}
+
 const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
   + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
@@ -40,7 +47,7 @@ function ofTheirTime(cells) { // of each solver the cell against the proposer of
 class League {
   constructor() {
     this.said = h("p.note.plain", { hidden: true });
-    this.ratings = new Chart("Ratings", { height: 372, note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
+    this.ratings = new Chart("Ratings", { height: 372, classes: ".broad", note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
     this.pairs = new Chart("Each version against the opponent of its time", { classes: ".wide", height: 240, note: "The win rate, 95 % (attempts at one question resemble each other, and count for less)." });
     this.map = new HeatMap();
     this.arrows = new Arrows();
@@ -136,7 +143,7 @@ class Machine {
     this.gpu = new Chart("GPUs of the head", { note: "Means over its devices; dashed: the fullest device's memory." });
     this.void = new Chart("Voids by cause", { note: "Faults of ours: no reward, no gradient." });
     this.accounts = h("div.card", {}, h("h2", {}, "Accounts"));
-    this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
+    this.causes = h("div.card.broad", {}, h("h2", {}, "Void, dropped, rejected"));
     this.settings = h("div.card", {}, h("h2", {}, "Settings"));
     this.timeline = new Timeline();
     this.charts = [this.stale, this.time, this.idle, this.rate, this.void, this.gpu];
@@ -169,7 +176,7 @@ class Machine {
     h("p.note", {}, "Issued = sum over states, or an episode was lost or counted twice. created to queued: now under way."));
     const named = Object.entries(accounts.outcomes), of = kind => named.filter(([name]) => name.startsWith(kind)).sort((one, other) => other[1] - one[1]);
     const table = (title, rows) => rows.length ? [h("tr", {}, h("th", { colspan: "2" }, title)), rows] : [];
-    put(this.causes, h("h2", {}, "Void, dropped, rejected"), h("table", {},
+    put(this.causes, h("h2", {}, "Void, dropped, rejected"), h("table.counts", {},
       table("void: a fault of ours, no reward", of("void/").map(([name, number]) => { const [meaning, next] = accounts.causes[name.slice(5)] || ["", ""]; return h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, h("b.void", {}, name.slice(5)), `: ${meaning}. Next: ${next}`)); })),
       table("dropped: played, and not trained", of("drop/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(5))))),
       table("rejected: a proposal broke a rule, an attempt handed in no answer", of("reject/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(7)))))), named.length ? h("p.note", {}, REJECTED) : h("p.empty", {}, "nothing"));
