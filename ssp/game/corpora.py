@@ -17,12 +17,13 @@ from ssp.config.schema import Config
 from ssp.config.sources import RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
+from ssp.search.documents import MappedDocuments
 from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
-from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
-from ssp.search.shard import Encoder, Reranker, Shard, in_memory
+from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
+from ssp.search.shard import Encoder, HeldDocuments, Reranker, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 TRAIN = "train"
@@ -128,6 +129,19 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
     return store.open_shard(path, i, n, gpu=cfg.gpus > 0)
+
+
+def documents(path: Path, fleet: Fleet) -> HeldDocuments | MappedDocuments | None:
+    """All documents of a corpus that can be named, from the one shard of this process or read anew
+    here; None for an index folder that was made without their names."""
+    if isinstance(fleet, LocalFleet):
+        (whole,) = fleet.shards
+        held = whole.documents
+    elif path.is_dir():
+        held = store.open_documents(path)
+    else:
+        held = HeldDocuments(read_corpus(path))
+    return None if getattr(held, "names", held) is None else held
 
 
 def encoders(cfg: Config) -> int:

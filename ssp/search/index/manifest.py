@@ -11,6 +11,7 @@ from ssp.search.shard import kind_of
 
 DOCUMENTS = "documents.jsonl"
 OFFSETS = "offsets.npy"
+NAMES = "names.npy"
 WORDS = tuple(f"bm25/{name}" for name in ("data.npy", "rows.npy", "indptr.npy", "tokens.txt"))
 VECTORS, EMBEDDING = "dense/vectors.npy", "dense/embedding.npy"
 
@@ -55,8 +56,10 @@ class Manifest:
 
     @property
     def needed(self) -> list[str]:
-        """The files that a search reads."""
-        return [DOCUMENTS, OFFSETS, *(WORDS if self.bm25 else ()), *self.vectors]
+        """The files that a search reads, and the one by which documents are named, which older
+        folders have not."""
+        names = [NAMES] if NAMES in self.files else []
+        return [DOCUMENTS, OFFSETS, *names, *(WORDS if self.bm25 else ()), *self.vectors]
 
     @property
     def vectors(self) -> list[str]:

@@ -28,6 +28,7 @@ from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index.manifest import (
     DOCUMENTS,
     EMBEDDING,
+    NAMES,
     OFFSETS,
     VECTORS,
     WORDS,
@@ -238,13 +239,21 @@ def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) ->
     check_parts(folder, manifest, n)
     check_memory(needs(manifest, n, gpu))
     verify(folder, manifest, manifest.needed)
-    offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
-    if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
-        raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
-    documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
+    documents = open_documents(folder, i, n)
     words = _words(folder, manifest, first, last) if manifest.bm25 else None
     vectors = _dense(folder, manifest, manifest.dense, first, last, gpu) if manifest.dense else None
     return Shard(name_of(manifest), manifest.rows, documents, words, vectors)
+
+
+def open_documents(folder: Path, i: int = 0, n: int = 1) -> MappedDocuments:
+    """The documents of shard `i` of `n` of an index folder. InputError for a broken one."""
+    manifest = read_manifest(folder)
+    first, last = shard_rows(manifest.rows, i, n)
+    offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
+    if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
+        raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
+    names = array(folder, NAMES, np.uint64, (2, None)) if NAMES in manifest.files else None
+    return MappedDocuments(folder / DOCUMENTS, offsets, first, last - first, names)
 
 
 def name_of(manifest: Manifest) -> str:
