@@ -25,7 +25,10 @@ KEEPS = 8_000
 MOST = 2**22
 """The most bytes of a request, and of a program's answer."""
 WAITS = 2.0
-"""Seconds in which the last lines of a program that has ended arrive."""
+"""Seconds in which a program that has closed its output ends, and its last lines arrive."""
+
+
+_DECODER = json.JSONDecoder()
 
 
 class PolicyMistake(Exception):
@@ -165,19 +168,24 @@ class _Running:
                 self._hear(line)
         except ValueError:  # a line that is too long
             self._keep(b"a line of its output is too long\n")
+        with suppress(TimeoutError):  # it is about to end
+            await asyncio.wait_for(self._process.wait(), WAITS)
         self._kill()  # without an output it answers nothing
 
     def _hear(self, line: bytes) -> None:
-        """Settle the episode whose answer this is. A line that is of none is kept as what it said:
-        it came late, or a library printed it."""
+        """Settle the episode whose answer this is; threads that print at once may have put several
+        into a line. A line that is of none is kept as what it said: it came late, or a library
+        printed it."""
+        text = line.decode(errors="replace").strip()
         try:
-            reply = json.loads(line)
-            _, future = self._playing[reply["id"]]
+            while text:
+                reply, end = _DECODER.raw_decode(text)
+                _, future = self._playing[reply["id"]]
+                text = text[end:].lstrip()
+                if not future.done():
+                    future.set_result(reply)
         except (ValueError, RecursionError, TypeError, KeyError):
-            self._keep(line)
-            return
-        if not future.done():
-            future.set_result(reply)
+            self._keep(f"{text}\n".encode())
 
     async def _troubles(self) -> None:
         assert self._process.stderr is not None

@@ -4,7 +4,6 @@ each request stands by itself, without a session."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.errors import Fault
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
 
 PLAYER = "ssp.player"
 """Where a request carries its episode."""
-_MANAGERS: list[Any] = []
-"""What answers in this process, once there is one. It stays open."""
-_OPEN = AsyncExitStack()
+_OPENED: list[asyncio.Future[Any]] = []
+"""What answers in this process, once there is one."""
+_HELD: list[asyncio.Task[None]] = []
+"""The task that holds it open."""
 
 
 async def answer(player: AgentPlayer, request: web.Request) -> web.Response:
@@ -53,15 +53,20 @@ async def answer(player: AgentPlayer, request: web.Request) -> web.Response:
 
 async def _manager() -> Any:
     """What answers, which is opened at the first call."""
-    if not _MANAGERS:
-        from mcp.server.lowlevel import Server
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.lowlevel import Server
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+    async def hold(opened: asyncio.Future[Any]) -> None:
         server = Server("ssp", on_list_tools=_listed, on_call_tool=_called)
         manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
-        _MANAGERS.append(manager)
-        await _OPEN.enter_async_context(manager.run())
-    return _MANAGERS[0]
+        async with manager.run():
+            opened.set_result(manager)
+            await asyncio.Event().wait()
+
+    if not _OPENED:
+        _OPENED.append(asyncio.get_running_loop().create_future())
+        _HELD.append(asyncio.create_task(hold(_OPENED[0])))
+    return await asyncio.shield(_OPENED[0])
 
 
 async def _listed(context: Any, asked: Any) -> Any:
