@@ -139,7 +139,7 @@ TWICE = """
     said = ask(task, task["question"])
     say(task, answer=f"{said} {task['question']}")
     say(task, answer="of the one before")
-    print(json.dumps({"id": "77", "answer": "of nobody"}))
+    print(json.dumps({"id": "77", "answer": "of nobody"}), end=" ")
 """
 
 

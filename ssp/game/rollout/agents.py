@@ -111,7 +111,7 @@ async def _run(words: Sequence[str], player: AgentPlayer) -> str:
     files, since a process that it leaves behind may keep a pipe open. All of its session ends with
     it. RuntimeError, with the end of its standard error, when it fails."""
     env = _kept() | {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key}
-    env |= {"OPENAI_MODEL": MODEL, "MCP_URL": player.mcp}
+    env |= {"OPENAI_MODEL": MODEL, "MCP_URL": f"{player.url}/mcp"}
     with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as troubles:
         asked.write(player.question.encode())
         asked.seek(0)

@@ -164,7 +164,7 @@ class _Running:
     async def _lines(self) -> None:
         assert self._process.stdout is not None
         try:
-            while line := await self._process.stdout.readline():
+            async for line in self._process.stdout:
                 self._hear(line)
         except ValueError:  # a line that is too long
             self._keep(b"a line of its output is too long\n")
@@ -180,17 +180,19 @@ class _Running:
         try:
             while text:
                 reply, end = _DECODER.raw_decode(text)
-                _, future = self._playing[reply["id"]]
-                text = text[end:].lstrip()
-                if not future.done():
+                _, future = self._playing.get(reply["id"], (None, None))
+                if future is None:
+                    self._keep(f"{text[:end]}\n".encode())
+                elif not future.done():
                     future.set_result(reply)
+                text = text[end:].lstrip()
         except (ValueError, RecursionError, TypeError, KeyError):
             self._keep(f"{text}\n".encode())
 
     async def _troubles(self) -> None:
         assert self._process.stderr is not None
-        while part := await self._process.stderr.read(2**16):
-            self._keep(part)
+        while not self._process.stderr.at_eof():
+            self._keep(await self._process.stderr.read(2**16))
 
     def _keep(self, part: bytes) -> None:
         self._told = (self._told + part)[-KEEPS:]
