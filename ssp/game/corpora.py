@@ -132,16 +132,14 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
 
 
 def documents(path: Path, fleet: Fleet) -> HeldDocuments | MappedDocuments | None:
-    """All documents of a corpus that can be named, from the one shard of this process or read anew
-    here; None for an index folder that was made without their names."""
+    """All documents of a corpus by their names: of an index folder; of a file those of the one
+    shard in this process, or else read anew. None for a folder that was made without names."""
+    if path.is_dir():
+        return store.open_named(path)
     if isinstance(fleet, LocalFleet):
         (whole,) = fleet.shards
-        held = whole.documents
-    elif path.is_dir():
-        held = store.open_documents(path)
-    else:
-        held = HeldDocuments(read_corpus(path))
-    return None if getattr(held, "names", held) is None else held
+        return whole.documents
+    return HeldDocuments(read_corpus(path))
 
 
 def encoders(cfg: Config) -> int:

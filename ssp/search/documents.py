@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ssp.base.episode import Document
 from ssp.base.errors import hold
@@ -36,15 +35,8 @@ class MappedDocuments:
     rows that are asked for are read. `names [2, n] uint64`: marks of ids and URLs, in order, and
     their rows. Safe in threads."""
 
-    def __init__(
-        self,
-        blob_path: Path,
-        offsets: Rows,
-        first: int,
-        rows: int,
-        names: npt.NDArray[np.uint64] | None = None,
-    ) -> None:
-        self.names = names
+    def __init__(self, blob_path: Path, offsets: Rows, first: int, rows: int) -> None:
+        self.names = np.zeros((2, 0), np.uint64)
         self.first = first
         self.rows = rows
         self._path = blob_path
@@ -67,18 +59,15 @@ class MappedDocuments:
         return [decode(blob[start:end], path) for start, end in zip(starts, ends, strict=True)]
 
     def named(self, names: Sequence[str]) -> list[Document | None]:
-        """The document with each id or URL, of several the first; None for no such one among these
-        rows."""
-        assert self.names is not None
+        """The document with each id or URL, of several the first; None for no such one."""
         marks, rows = self.names
         wanted = np.array([_mark(name) for name in names], np.uint64)
         firsts = np.searchsorted(marks, wanted)
         ends = np.searchsorted(marks, wanted, "right")
         named = []
         for name, first, end in zip(names, firsts, ends, strict=True):
-            alike = rows[first:end].astype(np.int64)
-            here = alike[(alike >= self.first) & (alike < self.first + self.rows)]
-            named.append(first_named(name, self.gather(here[:ALIKE])))
+            alike = rows[first:end][:ALIKE].astype(np.int64)
+            named.append(_first_named(name, self.gather(alike)))
         return named
 
     def stream(self, first: int = 0) -> Iterator[Document]:
@@ -93,7 +82,7 @@ class MappedDocuments:
                     yield decode(raw[start - base : stop - base], self._path)
 
 
-def first_named(name: str, documents: Iterable[Document]) -> Document | None:
+def _first_named(name: str, documents: Iterable[Document]) -> Document | None:
     """The document with this id, or else the first with this URL."""
     by_url = None
     for document in documents:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -15,11 +16,13 @@ from localsearch import local
 from searchserver import create_app, post, running
 
 from launch import serve
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.data.readers import read_corpus
 from ssp.game import corpora
+from ssp.record.manifest import own_digest
 from ssp.search.index.builder import IndexPlan, build_index
-from ssp.search.index.store import NAMES
+from ssp.search.index.store import MANIFEST, NAMES
 from ssp.search.router import LocalFleet
 from ssp.search.serving.api import CORPUS, SearchApi
 from ssp.search.shard import in_memory
@@ -43,9 +46,10 @@ MADE = ("file", "index", "index.gz", "index.json")
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server over the rows: of a file in memory, of an index, of one whose rows are written anew."""
     folder = tmp_path_factory.mktemp("corpus")
-    lines = "\n".join(map(json.dumps, ROWS))
-    corpus = folder / ("c.json" if request.param == "index.json" else "c.jsonl")
-    corpus.write_text(json.dumps(ROWS) if request.param == "index.json" else lines)
+    lines = "\n".join(map(json.dumps, ROWS)).encode()
+    written = {"index.json": json.dumps(ROWS).encode(), "index.gz": gzip.compress(lines)}
+    corpus = folder / {"index.json": "c.json", "index.gz": "c.jsonl.gz"}.get(request.param, "c.jsonl")
+    corpus.write_bytes(written.get(request.param, lines))
     cfg = Config()
     cfg.data.corpus, cfg.retriever.shards = str(corpus), 1
     if request.param != "file":
@@ -101,7 +105,7 @@ def test_clients_that_ask_at_once_get_their_own_documents(address: str) -> None:
 
 
 def test_an_index_of_before_is_served_and_names_nothing(tmp_path: Path) -> None:
-    """A server that holds no names says so, and searches as ever; a shard of an index names its own rows."""
+    """A server that holds no names says so, and searches as ever."""
     with running(create_app(_searching(tmp_path), 1)) as base:
         reply = post(base, "/access", json={"urls": ["p"]})
         assert reply.status_code == 501 and "ssp index" in reply.text
@@ -115,9 +119,16 @@ def test_an_index_of_before_is_served_and_names_nothing(tmp_path: Path) -> None:
     assert whole and again and held
     asked = [row["id"] for row in ROWS]
     assert whole.named(asked) == again.named(asked) == held.named(asked) == read_corpus(tmp_path / "c.jsonl")
-    second = corpora.shard(tmp_path / "index", Config().retriever, 1, 2).documents
-    assert [document and document.id for document in second.named(asked)] == [None, None, "v", URL + "#"]
-    assert (tmp_path / "index" / NAMES).exists()
+    flipped = bytearray((tmp_path / "index" / NAMES).read_bytes())
+    flipped[-1] ^= 1
+    (tmp_path / "index" / NAMES).write_bytes(flipped)
+    with pytest.raises(InputError, match="names.npy differs from its checksum"):
+        corpora.documents(tmp_path / "index", SimpleNamespace())  # type: ignore[arg-type]
+    body = json.loads((tmp_path / "index" / MANIFEST).read_text())
+    del body["files"][NAMES]
+    body["sha256"] = own_digest(body)
+    (tmp_path / "index" / MANIFEST).write_text(json.dumps(body))
+    assert corpora.documents(tmp_path / "index", SimpleNamespace()) is None  # type: ignore[arg-type]
 
 
 def _searching(folder: Path) -> Any:

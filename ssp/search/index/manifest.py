@@ -56,10 +56,8 @@ class Manifest:
 
     @property
     def needed(self) -> list[str]:
-        """The files that a search reads, and the one by which documents are named, which older
-        folders have not."""
-        names = [NAMES] if NAMES in self.files else []
-        return [DOCUMENTS, OFFSETS, *names, *(WORDS if self.bm25 else ()), *self.vectors]
+        """The files that a search reads."""
+        return [DOCUMENTS, OFFSETS, *(WORDS if self.bm25 else ()), *self.vectors]
 
     @property
     def vectors(self) -> list[str]:

@@ -252,8 +252,19 @@ def open_documents(folder: Path, i: int = 0, n: int = 1) -> MappedDocuments:
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
         raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
-    names = array(folder, NAMES, np.uint64, (2, None)) if NAMES in manifest.files else None
-    return MappedDocuments(folder / DOCUMENTS, offsets, first, last - first, names)
+    return MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
+
+
+def open_named(folder: Path) -> MappedDocuments | None:
+    """All documents of an index folder, by their names; None for a folder without these, which is
+    older. InputError for a broken one."""
+    manifest = read_manifest(folder)
+    if NAMES not in manifest.files:
+        return None
+    verify(folder, manifest, [DOCUMENTS, OFFSETS, NAMES])
+    documents = open_documents(folder)
+    documents.names = array(folder, NAMES, np.uint64, (2, None))
+    return documents
 
 
 def name_of(manifest: Manifest) -> str:
