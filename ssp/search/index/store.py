@@ -76,12 +76,8 @@ def read_manifest(folder: str | Path) -> Manifest:
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
     for key, value in (("format", FORMAT), ("version", VERSION)):
         step = "build it again: ssp index --corpus FILE --out NEW"
-        hold(
-            body.get(key) == value,
-            f"an index has {key} {value}",
-            f"{folder}: {key} {body.get(key)}",
-            step,
-        )
+        has = f"{folder}: {key} {body.get(key)}"
+        hold(body.get(key) == value, f"an index has {key} {value}", has, step)
     try:
         if body["bm25"] and _tokeniser(body)[0] != TOKENISER:
             rule = "BM25 cuts passages and queries into words by one rule"
@@ -328,7 +324,6 @@ def check_vectors(folder: Path) -> None:
 
 
 def _words(folder: Path, manifest: Manifest, first: int, last: int) -> Bm25Index:
-    total = manifest.rows
     data = array(folder, WORDS[0], np.float32)
     rows = array(folder, WORDS[1], np.int32)
     indptr = array(folder, WORDS[2], np.int64)
@@ -338,11 +333,11 @@ def _words(folder: Path, manifest: Manifest, first: int, last: int) -> Bm25Index
         raise _broken(folder, f"{WORDS[3]}: {error}") from error
     if not (len(indptr) == len(tokens) + 1 and len(data) == len(rows) == indptr[-1]):
         raise _broken(folder, "the arrays of bm25 disagree")
-    if last - first < total:
+    if last - first < manifest.rows:
         data, rows, indptr = slice_rows(data, rows, indptr, first, last)
     vocabulary = {token: column for column, token in enumerate(tokens)}
     cut = cutter(manifest.stemmer)
-    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total, cut)
+    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, manifest.rows, cut)
 
 
 def _dense(
