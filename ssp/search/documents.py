@@ -5,7 +5,7 @@ import mmap
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -66,8 +66,10 @@ class MappedDocuments:
         ends = np.searchsorted(marks, wanted, "right")
         named = []
         for name, first, end in zip(names, firsts, ends, strict=True):
-            alike = rows[first:end][:ALIKE].astype(np.int64)
-            named.append(_first_named(name, self.gather(alike)))
+            alike = self.gather(rows[first:end][:ALIKE].astype(np.int64))
+            by_id = [document for document in alike if document.id == name]
+            by_url = [document for document in alike if document.url == name]
+            named.append(next(iter(by_id + by_url), None))
         return named
 
     def stream(self, first: int = 0) -> Iterator[Document]:
@@ -80,17 +82,6 @@ class MappedDocuments:
                 raw = os.pread(file.fileno(), places[-1] - base, base)
                 for start, stop in pairwise(places):
                     yield decode(raw[start - base : stop - base], self._path)
-
-
-def _first_named(name: str, documents: Iterable[Document]) -> Document | None:
-    """The document with this id, or else the first with this URL."""
-    by_url = None
-    for document in documents:
-        if document.id == name:
-            return document
-        if document.url == name and by_url is None:
-            by_url = document
-    return by_url
 
 
 def store(

@@ -252,8 +252,7 @@ def open_documents(folder: Path, i: int = 0, n: int = 1) -> MappedDocuments:
 
 
 def open_named(folder: Path) -> MappedDocuments | None:
-    """All documents of an index folder, by their names; None for a folder without these, which is
-    older. InputError for a broken one."""
+    """All documents of an index folder, by their names; None for one that was made without."""
     manifest = read_manifest(folder)
     if NAMES not in manifest.files:
         return None
