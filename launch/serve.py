@@ -52,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     if "--policy" in names:
         return int(extra("policyserver", "ssp serve --policy", "command").main(argv))
     summary = (
-        "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics."
+        "Serve a corpus: POST /retrieve, /search, /batch_search, /access, /rerank; GET /status,"
+        " /metrics."
     )
     args = options(argv, "serve", summary, flags)
     cfg = configured(args)
@@ -185,7 +186,8 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
     # With actors the router holds one for every model that there may be; the setting says whether
     # there is a reranker.
     reranker = corpus.reranker if cfg.retriever.reranker else None
-    return Served(router, corpus.options, reranker, about, shards)
+    held = corpora.documents(Path(cfg.data.corpus), corpus.fleet)
+    return Served(router, corpus.options, reranker, about, shards, held and held.named)
 
 
 def flags(parser: Parser) -> None:

@@ -76,11 +76,14 @@ class Outcome(str, Enum):
 @dataclass(frozen=True)
 class Document:
     """One retrieved passage. `contents`: its title in quotation marks, a newline, its text
-    (Search-R1's form). `score`: the index's."""
+    (Search-R1's form). `score`: the index's. `url`, `heading`: its address and its title, where a
+    corpus has columns `url` and `title`."""
 
     id: str
     contents: str
     score: float = 0.0
+    url: str = field(default="", compare=False, repr=False)
+    heading: str = field(default="", compare=False, repr=False)
 
     @property
     def title(self) -> str:

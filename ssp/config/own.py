@@ -145,7 +145,7 @@ def _files(value: str) -> list[Path]:
     """The files behind a place: its own, a module's, or those among the words of a program's
     command."""
     place, _, rest = value.partition(":")
-    if place in ("command", "mcp"):
+    if place in ("command", "serve", "mcp"):
         words = shlex.split(rest.removeprefix("stdio:"))
         return [path for path in map(Path, words) if path.is_file()]
     if is_file_place(place):

@@ -272,8 +272,8 @@ class RoleConfig:
     which holds the likelihood of what was not worse than the rest. `lam`: of gae. `tools`: what it
     may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
     server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp, or a block: {mcp: ..., prefix: ...}).
-    `agent`: the solver's: code that plays in the loop's place (FILE.py:NAME, or
-    command:PROGRAM)."""
+    `agent`: the solver's: code that plays in the loop's place (FILE.py:NAME, command:PROGRAM, or
+    serve:PROGRAM)."""
 
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"

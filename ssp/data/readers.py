@@ -99,7 +99,10 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
     if not is_lines(path):
         for row in rows(path):
             document = document_of(row)
-            raw = orjson.dumps({"id": document.id, "contents": document.contents})
+            fields = {"id": document.id, "contents": document.contents}
+            fields |= {"url": document.url} if document.url else {}
+            fields |= {"title": document.heading} if document.heading else {}
+            raw = orjson.dumps(fields)
             yield Passage(document, row.index, 0, raw)
         return
     for index, (number, start, raw) in enumerate(lines(path)):
@@ -126,7 +129,8 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
         if type(name) is int:
             name = str(name)
         if type(name) is type(body) is str and name.strip() and body[:64].strip():
-            return Document(name, contents)
+            url, title = _line(fields.get("url")), _line(fields.get("title"))
+            return Document(name, contents, 0.0, url, title)
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         pass
     return document_of(parse(path, number, index, raw.strip()))
@@ -163,7 +167,8 @@ def document_of(row: Row) -> Document:
         contents = row.text(body, empty=True)
     if body == "text":
         contents = _titled(row.text("title", empty=True), contents)
-    return Document(row.key(names[0]), contents)
+    url, title = _line(row.fields.get("url")), _line(row.fields.get("title"))
+    return Document(row.key(names[0]), contents, 0.0, url, title)
 
 
 def read_targets(
@@ -223,6 +228,11 @@ def asked(prompt: str) -> str | None:
     if _BEHIND.search(question) or _ON.search(question):
         return None
     return question or None
+
+
+def _line(value: Any) -> str:
+    """A text of a column that a row need not have; "" for what is no text."""
+    return value.strip() if type(value) is str else ""
 
 
 def _titled(title: str, text: str) -> str:

@@ -17,12 +17,13 @@ from ssp.config.schema import Config
 from ssp.config.sources import RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
+from ssp.search.documents import MappedDocuments
 from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
-from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
-from ssp.search.shard import Encoder, Reranker, Shard, in_memory
+from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
+from ssp.search.shard import Encoder, HeldDocuments, Reranker, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 TRAIN = "train"
@@ -128,6 +129,17 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
     return store.open_shard(path, i, n, gpu=cfg.gpus > 0)
+
+
+def documents(path: Path, fleet: Fleet) -> HeldDocuments | MappedDocuments | None:
+    """All documents of a corpus by their names: of an index folder; of a file those of the one
+    shard in this process, or else read anew. None for a folder that was made without names."""
+    if path.is_dir():
+        return store.open_named(path)
+    if isinstance(fleet, LocalFleet):
+        (whole,) = fleet.shards
+        return whole.documents
+    return HeldDocuments(read_corpus(path))
 
 
 def encoders(cfg: Config) -> int:

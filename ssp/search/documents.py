@@ -5,7 +5,7 @@ import mmap
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from ssp.search.hits import Rows, printed
 LINK_FROM = 2**30
 """Bytes from which on a file is linked into an index folder, not copied."""
 
+ALIKE = 16
+"""Rows of one URL that are looked at."""
+
 Progress = Callable[[str, int, int], None]
 """Stage, rows done, rows in all (0: not known yet)."""
 
@@ -29,9 +32,11 @@ Progress = Callable[[str, int, int], None]
 class MappedDocuments:
     """Rows [first, first + rows) of the corpus in `blob_path`; row r is the JSON in bytes
     [offsets[r], offsets[r+1]). `offsets [total + 1] int64` may be memory-mapped. Only the pages of
-    rows that are asked for are read. Safe in threads."""
+    rows that are asked for are read. `names [2, n] uint64`: marks of ids and URLs, in order, and
+    their rows. Safe in threads."""
 
     def __init__(self, blob_path: Path, offsets: Rows, first: int, rows: int) -> None:
+        self.names = np.zeros((2, 0), np.uint64)
         self.first = first
         self.rows = rows
         self._path = blob_path
@@ -53,6 +58,20 @@ class MappedDocuments:
         ends = self._offsets[rows + 1].tolist()
         return [decode(blob[start:end], path) for start, end in zip(starts, ends, strict=True)]
 
+    def named(self, names: Sequence[str]) -> list[Document | None]:
+        """The document with each id or URL, of several the first; None for no such one."""
+        marks, rows = self.names
+        wanted = np.array([_mark(name) for name in names], np.uint64)
+        firsts = np.searchsorted(marks, wanted)
+        ends = np.searchsorted(marks, wanted, "right")
+        named = []
+        for name, first, end in zip(names, firsts, ends, strict=True):
+            alike = self.gather(rows[first:end][:ALIKE].astype(np.int64))
+            by_id = [document for document in alike if document.id == name]
+            by_url = [document for document in alike if document.url == name]
+            named.append(next(iter(by_id + by_url), None))
+        return named
+
     def stream(self, first: int = 0) -> Iterator[Document]:
         """Documents from row `first` on, in order, read ahead as a file."""
         end = self.first + self.rows
@@ -66,15 +85,17 @@ class MappedDocuments:
 
 
 def store(
-    corpus: Path, blob: Path, offsets: Path, progress: Progress, skip: bool = False
+    corpus: Path, blob: Path, offsets: Path, names: Path, progress: Progress, skip: bool = False
 ) -> tuple[int, str, int]:
     """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM`
-    bytes or more) and `offsets` (.npy). Returns the number of rows, `bm25.fingerprint`, and how many
-    passages were left out: with `skip`, those without text. InputError for a bad row, an id twice, an empty file."""
+    bytes or more), `offsets` and `names` (.npy; see `MappedDocuments`). Returns the number of rows,
+    `bm25.fingerprint`, and how many passages were left out: with `skip`, those without text.
+    InputError for a bad row, an id twice, an empty file."""
     in_place = not skip and is_lines(corpus) and corpus.suffix not in opened.PACKED
     size = corpus.stat().st_size if in_place else 0
     linked = size >= LINK_FROM
     starts, hashes = array("q"), array("Q")
+    url_hashes, url_rows = array("Q"), array("Q")
     digest = hashlib.sha256()
     end = skipped = 0
     with Path(os.devnull if linked else blob).open("wb") as sink:
@@ -89,8 +110,10 @@ def store(
                 sink.write(raw)
             starts.append(start)
             end = start + len(raw)
-            name = hashlib.blake2b(document.id.encode(), digest_size=8)
-            hashes.append(int.from_bytes(name.digest(), "little"))
+            if document.url:
+                url_hashes.append(_mark(document.url))
+                url_rows.append(len(hashes))
+            hashes.append(_mark(document.id))
             digest.update(printed(document))
             done = len(starts)
             if done % 10_000 == 0:
@@ -99,10 +122,21 @@ def store(
     _check_ids(corpus, np.frombuffer(hashes, dtype=np.uint64), skip)
     starts.append(end)
     np.save(offsets, np.frombuffer(starts, dtype=np.int64))
+    # Ids come first where marks are equal, then rows in order.
+    marks = np.array(hashes + url_hashes, np.uint64)
+    rows = np.concatenate([np.arange(len(hashes), dtype=np.uint64), np.array(url_rows, np.uint64)])
+    order = np.argsort(marks, kind="stable")
+    np.save(names, np.stack([marks[order], rows[order]]))
     if linked:
         place(corpus, blob)
     progress("documents", len(hashes), len(hashes))
     return len(hashes), digest.hexdigest(), skipped
+
+
+def _mark(name: str) -> int:
+    """A number of 64 bits that stands for an id or a URL."""
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 def _empty(document: Document) -> bool:

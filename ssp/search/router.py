@@ -179,7 +179,8 @@ def _search(
         answers = []
         for ranked in hits.lists():
             scored = [(documents[row], score) for row, score in ranked]
-            answers.append([Document(d.id, d.contents, score) for d, score in scored])
+            some = [Document(d.id, d.contents, score, d.url, d.heading) for d, score in scored]
+            answers.append(some)
 
     if options.rerank:
         assert corpus.reranker is not None

@@ -89,6 +89,14 @@ class HeldDocuments:
 
     def __init__(self, documents: Sequence[Document], first: int = 0) -> None:
         self._documents, self.first, self.rows = documents, first, len(documents)
+        self._named: dict[str, Document] = {}
+
+    def named(self, names: Sequence[str]) -> list[Document | None]:
+        """The document with each id or URL, of several the first; None for no such one."""
+        if not self._named:
+            by_url = {d.url: d for d in reversed(self._documents) if d.url}
+            self._named = by_url | {d.id: d for d in self._documents}
+        return [self._named.get(name) for name in names]
 
     def gather(self, rows: Rows) -> list[Document]:
         """Those of `rows`, in that order. IndexError for a row that is not held."""

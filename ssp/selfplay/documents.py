@@ -12,7 +12,6 @@ from ssp.config.schema import Config
 from ssp.data.readers import read_corpus
 from ssp.game import corpora
 from ssp.game.world import files
-from ssp.search.documents import MappedDocuments
 from ssp.search.index import store
 from ssp.selfplay.rows import TargetRow
 
@@ -50,10 +49,8 @@ def _drawn(cfg: Config, path: Path) -> list[Document]:
     if not path.is_dir():
         whole = read_corpus(path)
         return [whole[row] for row in _rows(draw, len(whole))]
-    total = store.read_manifest(path).rows
-    offsets = store.array(path, store.OFFSETS, np.int64, (total + 1,))
-    mapped = MappedDocuments(path / store.DOCUMENTS, offsets, 0, total)
-    return mapped.gather(np.array(_rows(draw, total)))
+    mapped = store.open_documents(path)
+    return mapped.gather(np.array(_rows(draw, mapped.rows)))
 
 
 def _rows(draw: np.random.Generator, total: int) -> list[int]:

@@ -42,7 +42,7 @@ def never(stage, done, total):
 
 
 def stored(corpus, folder):
-    *found, skipped = documents.store(corpus, folder / "blob", folder / "offsets.npy", never)
+    *found, skipped = documents.store(corpus, folder / "blob", folder / "offsets.npy", folder / "names.npy", never)
     assert skipped == 0
     return tuple(found), MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
 

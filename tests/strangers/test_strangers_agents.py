@@ -301,7 +301,7 @@ def test_what_a_program_said_of_its_troubles_is_told(lines: str, code: int, tmp_
 
 
 def test_a_program_that_is_not_there_is_refused_at_the_start() -> None:
-    for named in ("command:no-such-program x", "command:sh 'x"):
+    for named in ("command:no-such-program x", "command:sh 'x", "serve:no-such-program x"):
         with pytest.raises(InputError, match="command:PROGRAM"):
             agents.find(named, lambda place: None, 1.0)
 
@@ -395,6 +395,7 @@ LOOKS = [
     [
         *((key, value, "mine.yaml" if key == "protocol" else "mine.py") for key, value in PLACES.items()),
         ("solver.agent", "command:sh agent.sh", "agent.sh"),
+        ("solver.agent", "serve:sh agent.sh", "agent.sh"),
     ],
 )
 def test_code_that_has_changed_since_a_run_was_played_is_not_taken_for_the_runs(

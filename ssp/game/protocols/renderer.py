@@ -176,10 +176,7 @@ class Renderer:
 
     def decode_all(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """`decode` of each."""
-        rows = [list(row) for row in ids]
-        return self.tokenizer.batch_decode(
-            rows, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
+        return [self.decode(row) for row in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `decode`."""

@@ -29,8 +29,9 @@ from ssp.base.errors import Fault, hold, holding
 from ssp.base.printable import masked, say
 from ssp.engines.base import FreeEngine
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout import programs
+from ssp.game.rollout import programs, toolpoint
 from ssp.game.rollout.chat import MODEL, RESPONSES, Refused, events, models, trouble
+from ssp.game.rollout.longlived import KEEPS, MOST, SAID, LongLived, PolicyMistake
 from ssp.game.rollout.player import AgentPlayer
 from ssp.game.rollout.settings import Agent, Settings
 from ssp.game.rollout.toolloop import on_loop, wait
@@ -40,15 +41,9 @@ from ssp.search.hits import Search
 if TYPE_CHECKING:
     from aiohttp import web
 
-COMMAND = "command:"
+COMMAND, SERVE = "command:", "serve:"
 KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
 """Variables of the environment that a program gets: no keys."""
-MOST = 2**22
-"""The most bytes of a request, and of a program's answer."""
-SAID = 400
-"""Characters of a program's standard error that a message tells, the last ones."""
-KEEPS = 8_000
-"""Bytes of an episode's standard error, or of its traceback, that are kept, the last ones."""
 OTHERS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
 """Places of code that is not the user's own."""
 MISTAKES = {
@@ -68,12 +63,15 @@ end."""
 
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
-    """The agent that `solver.agent` names: a program, or a function that `place` finds. This may
-    have `mistakes` and `golds`, and take the question's `row`. InputError for anything else."""
+    """The agent that `solver.agent` names: a program for each episode, one for many, or a function
+    that `place` finds. This may have `mistakes` and `golds`, and take the question's `row`. InputError for anything else."""
+    rule = "an agent is command:PROGRAM ARGUMENTS, serve:PROGRAM ARGUMENTS, or FILE.py:NAME"
     if named.startswith(COMMAND):
-        rule = "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME"
         words = programs.words(named.removeprefix(COMMAND), rule)
         return Agent(partial(_run, words), seconds)
+    if named.startswith(SERVE):
+        words = programs.words(named.removeprefix(SERVE), rule)
+        return Agent(LongLived(words, _kept()).solve, seconds, (PolicyMistake,))
     function = place(named)
     rule = "an agent is an async function of (question, client, model, tools), and row if it likes"
     step = "write `async def solve(question, client, model, tools):`"
@@ -112,8 +110,8 @@ async def _run(words: Sequence[str], player: AgentPlayer) -> str:
     """The program's answer, on its standard output, to the question on its standard input. Both are
     files, since a process that it leaves behind may keep a pipe open. All of its session ends with
     it. RuntimeError, with the end of its standard error, when it fails."""
-    env = {name: os.environ[name] for name in KEPT if name in os.environ}
-    env |= {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
+    env = _kept() | {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key}
+    env |= {"OPENAI_MODEL": MODEL, "MCP_URL": f"{player.url}/mcp"}
     with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as troubles:
         asked.write(player.question.encode())
         asked.seek(0)
@@ -144,6 +142,10 @@ async def _run(words: Sequence[str], player: AgentPlayer) -> str:
         said = player.said[-SAID:] or "It said nothing on its standard error"
         raise RuntimeError(f"{words[0]}: exit code {code}, {written}. {said}")
     return answer.decode()
+
+
+def _kept() -> dict[str, str]:
+    return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
 def _length(file: IO[bytes]) -> int:
@@ -301,6 +303,8 @@ async def _answer(request: web.Request) -> web.Response:
 
     what = request.match_info["what"].strip("/")
     player = _PLAYERS.get(request.match_info["key"])
+    if player is not None and what == "mcp":  # whose clients send no key: the address has it
+        return await toolpoint.answer(player, request)
     if player is None or request.headers.get("Authorization") != f"Bearer {player.key}":
         return refused(404, "not_found", "this episode is over, or the key is not its own")
     if request.method == "GET" and what.partition("/")[0] == "models":

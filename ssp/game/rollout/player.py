@@ -80,6 +80,11 @@ class AgentPlayer:
         return {**shown, "id": row.get("id", self._task.game), "question": self.question}
 
     @property
+    def mcp(self) -> str:
+        """The address at which an MCP client lists and calls the role's tools."""
+        return f"{self.url}/mcp"
+
+    @property
     def schemas(self) -> list[dict[str, Any]]:
         """The role's tools, in the form that `tools` of a chat request takes."""
         return [offer.function for offer in (SEARCH, *self._renderer.protocol.offers)]

@@ -204,7 +204,9 @@ class _Build:
 
     def _documents(self) -> tuple[int, str, int]:
         blob, offsets = self.made / store.DOCUMENTS, self.made / store.OFFSETS
-        return documents.store(self.corpus, blob, offsets, self.progress, self.plan.skip_empty)
+        names = self.made / store.NAMES
+        skip = self.plan.skip_empty
+        return documents.store(self.corpus, blob, offsets, names, self.progress, skip)
 
     @property
     def _held(self) -> MappedDocuments:

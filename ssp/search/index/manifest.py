@@ -11,6 +11,7 @@ from ssp.search.shard import kind_of
 
 DOCUMENTS = "documents.jsonl"
 OFFSETS = "offsets.npy"
+NAMES = "names.npy"
 WORDS = tuple(f"bm25/{name}" for name in ("data.npy", "rows.npy", "indptr.npy", "tokens.txt"))
 VECTORS, EMBEDDING = "dense/vectors.npy", "dense/embedding.npy"
 

@@ -28,6 +28,7 @@ from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index.manifest import (
     DOCUMENTS,
     EMBEDDING,
+    NAMES,
     OFFSETS,
     VECTORS,
     WORDS,
@@ -75,12 +76,8 @@ def read_manifest(folder: str | Path) -> Manifest:
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
     for key, value in (("format", FORMAT), ("version", VERSION)):
         step = "build it again: ssp index --corpus FILE --out NEW"
-        hold(
-            body.get(key) == value,
-            f"an index has {key} {value}",
-            f"{folder}: {key} {body.get(key)}",
-            step,
-        )
+        has = f"{folder}: {key} {body.get(key)}"
+        hold(body.get(key) == value, f"an index has {key} {value}", has, step)
     try:
         if body["bm25"] and _tokeniser(body)[0] != TOKENISER:
             rule = "BM25 cuts passages and queries into words by one rule"
@@ -238,13 +235,31 @@ def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) ->
     check_parts(folder, manifest, n)
     check_memory(needs(manifest, n, gpu))
     verify(folder, manifest, manifest.needed)
-    offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
-    if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
-        raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
-    documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
+    documents = open_documents(folder, i, n)
     words = _words(folder, manifest, first, last) if manifest.bm25 else None
     vectors = _dense(folder, manifest, manifest.dense, first, last, gpu) if manifest.dense else None
     return Shard(name_of(manifest), manifest.rows, documents, words, vectors)
+
+
+def open_documents(folder: Path, i: int = 0, n: int = 1) -> MappedDocuments:
+    """The documents of shard `i` of `n` of an index folder. InputError for a broken one."""
+    manifest = read_manifest(folder)
+    first, last = shard_rows(manifest.rows, i, n)
+    offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
+    if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
+        raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
+    return MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
+
+
+def open_named(folder: Path) -> MappedDocuments | None:
+    """All documents of an index folder, by their names; None for one that was made without."""
+    manifest = read_manifest(folder)
+    if NAMES not in manifest.files:
+        return None
+    verify(folder, manifest, [DOCUMENTS, OFFSETS, NAMES])
+    documents = open_documents(folder)
+    documents.names = array(folder, NAMES, np.uint64, (2, None))
+    return documents
 
 
 def name_of(manifest: Manifest) -> str:
@@ -308,7 +323,6 @@ def check_vectors(folder: Path) -> None:
 
 
 def _words(folder: Path, manifest: Manifest, first: int, last: int) -> Bm25Index:
-    total = manifest.rows
     data = array(folder, WORDS[0], np.float32)
     rows = array(folder, WORDS[1], np.int32)
     indptr = array(folder, WORDS[2], np.int64)
@@ -318,11 +332,11 @@ def _words(folder: Path, manifest: Manifest, first: int, last: int) -> Bm25Index
         raise _broken(folder, f"{WORDS[3]}: {error}") from error
     if not (len(indptr) == len(tokens) + 1 and len(data) == len(rows) == indptr[-1]):
         raise _broken(folder, "the arrays of bm25 disagree")
-    if last - first < total:
+    if last - first < manifest.rows:
         data, rows, indptr = slice_rows(data, rows, indptr, first, last)
     vocabulary = {token: column for column, token in enumerate(tokens)}
     cut = cutter(manifest.stemmer)
-    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total, cut)
+    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, manifest.rows, cut)
 
 
 def _dense(

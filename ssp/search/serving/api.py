@@ -22,7 +22,14 @@ from ssp.base.errors import Fault, InputError
 from ssp.search.batcher import Batcher, Outcome, settle
 from ssp.search.router import DOWN, Options, Router
 from ssp.search.serving import forms
-from ssp.search.serving.forms import BatchSearch, RefusedRequest, Rerank, Retrieve, SearchRequest
+from ssp.search.serving.forms import (
+    Access,
+    BatchSearch,
+    RefusedRequest,
+    Rerank,
+    Retrieve,
+    SearchRequest,
+)
 from ssp.search.shard import Reranker
 
 CORPUS = "train"
@@ -53,13 +60,15 @@ class Reply(JSONResponse):
 @dataclass
 class Served:
     """A loaded corpus: what answers, how by default, its reranker, and what /status tells. `shards`
-    gives {first, rows, state} of each shard now; /readyz refuses while one is not `up`."""
+    gives {first, rows, state} of each shard now; /readyz refuses while one is not `up`. `access`: ids
+    and URLs → documents; None: /access is not answered."""
 
     router: Router
     options: Options = Options()
     reranker: Reranker | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     shards: Callable[[], Sequence[Mapping[str, Any]]] = lambda: ()
+    access: Callable[[Sequence[str]], list[Document | None]] | None = None
 
     @property
     def coverage(self) -> float:
@@ -121,6 +130,9 @@ class SearchApi:
         self._rerankings: Batcher[Any, list[float], None] = Batcher(
             self._rerank, max_batch, window, settle=_in_loop
         )
+        self._accesses: Batcher[str, Document | None, None] = Batcher(
+            self._access, max_batch, settle=_in_loop
+        )
         gets = {
             "/health": self._alive,
             "/healthz": self._alive,
@@ -141,6 +153,7 @@ class SearchApi:
         """End the threads; what waits gets a 503."""
         self._searches.close()
         self._rerankings.close()
+        self._accesses.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -168,6 +181,10 @@ class SearchApi:
             if self._busy > MAX_REQUESTS:
                 raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
             asked: Any = forms.read(forms.FORMS[path], await _body(request))
+            if isinstance(asked, Access):
+                forms.names(self._loaded().access is not None)
+                documents, _ = await self._soon(self._accesses, None, asked.urls)
+                return Reply(asked.reply(documents))
             if not isinstance(asked, Rerank):
                 return await self._retrieved(asked)
             forms.needs(self._loaded().reranker is not None)
@@ -229,6 +246,11 @@ class SearchApi:
         for stage, seconds in answers.seconds.items():
             self.metrics.stages.labels(stage).inc(seconds)
         return answers, answers.seconds
+
+    def _access(self, key: None, names: list[str]) -> tuple[list[Document | None], None]:
+        access = self._loaded().access
+        assert access is not None
+        return access(names), None
 
     def _rerank(
         self, key: Any, pairs: list[tuple[str, list[Document]]]

@@ -212,12 +212,23 @@ class Rerank(Form):
         return {"result": result}
 
 
+class Access(Form):
+    """POST /access as ASearcher sends it: documents by their URLs, or their ids."""
+
+    urls: Queries
+
+    def reply(self, documents: Sequence[Document | None]) -> dict[str, Any]:
+        """The body of the answer: each document, or null."""
+        return {"result": [document and _item(document) for document in documents]}
+
+
 F = TypeVar("F", bound=Form)
 FORMS: dict[str, type[Form]] = {
     "/retrieve": Retrieve,
     "/search": SearchRequest,
     "/batch_search": BatchSearch,
     "/rerank": Rerank,
+    "/access": Access,
 }
 
 
@@ -246,6 +257,22 @@ def needs(reranks: bool) -> None:
         raise RefusedRequest(501, "no reranker is loaded: start the server with --reranker FOLDER")
 
 
+def names(named: bool) -> None:
+    """`RefusedRequest` where documents are not `named`."""
+    if not named:
+        told = "this index does not name its documents: build it again with ssp index"
+        raise RefusedRequest(501, told)
+
+
 def _plain(documents: Sequence[Document]) -> list[dict[str, Any]]:
     """The documents without their scores."""
-    return [{"id": d.id, "contents": d.contents} for d in documents]
+    return [_item(document) for document in documents]
+
+
+def _item(document: Document) -> dict[str, Any]:
+    item = {"id": document.id, "contents": document.contents}
+    if document.url:
+        item["url"] = document.url
+    if document.heading:
+        item["title"] = document.heading
+    return item
