@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -15,9 +15,9 @@ DATE = "26 Jul 2024"
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     """Text of `ids`, with special tokens. Spaces are never cleaned up: " ?" must stay what the
     policy wrote."""
-    kept = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
-    # What `decode` itself calls, after it has looked at each id, which costs more than the text.
-    return str(tokenizer._decode(list(ids), **kept))
+    # transformers' own `decode` looks at each id first, which costs more than the text.
+    plain: Any = tokenizer
+    return str(plain.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def ask(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
