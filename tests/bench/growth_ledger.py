@@ -101,7 +101,9 @@ def _round(run: RunFolder, ledger: HomeLedger, step: int, seconds: dict[str, lis
             rows.append({"id": id, "file": file, "row": row, "policy_version_max": step, "state": "queued", **facts})
     began = time.perf_counter()
     kinds = {"round": step, "incarnation": 1, "kind": "proposed"}
-    ledger.create_games([{"id": name, "target": f"target {name}", "number": i, **kinds} for i, name in enumerate(names)])
+    ledger.create_games(
+        [{"id": name, "target": f"target {name}", "number": i, **kinds} for i, name in enumerate(names)]
+    )
     for block, role, kind in ((asking, "proposer", "proposal"), (trying, "solver", "attempt")):
         created = [{"id": id, "game_id": game, "attempt": number} for id, game, _, number in block]
         ledger.create(created, {**same, "role": role, "kind": kind})

@@ -7,8 +7,10 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from ssp.base.episode import EVAL, PROPOSAL, State
@@ -109,6 +111,24 @@ class LedgerReader:
         with self._together():
             return self.of_games(self.judged())
 
+    def rounds(
+        self, known: Collection[tuple[int, int]] = ()
+    ) -> Iterator[tuple[list[GameRow], list[EpisodeRow]]]:
+        """What `settled` gives, a round at a time, in order, so that no more than a round is held.
+
+        `known`: rounds that are left out, each with the start of the run that played it."""
+        pairs = "SELECT DISTINCT round, incarnation FROM games WHERE verdict IS NOT NULL"
+        sql = (
+            "SELECT round, id FROM games WHERE verdict IS NOT NULL AND (round, incarnation) IN"
+            " (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
+            " ORDER BY round, id"
+        )
+        with self._together() as db:
+            new = [tuple(pair) for pair in self._select(pairs) if tuple(pair) not in known]
+            games = db.execute(sql, (json.dumps(new),))
+            for _, of_round in groupby(games, itemgetter("round")):
+                yield self.of_games([game["id"] for game in of_round])
+
     def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The rows of these games, by id, and of their episodes, by game and id."""
         ids = json.dumps(list(games))
@@ -132,10 +152,13 @@ class LedgerReader:
         sql = f"SELECT * FROM episodes WHERE role {_AMONG} AND file != '' ORDER BY file, row"
         return plain(self._select(sql, json.dumps(list(roles))))
 
-    def placed(self) -> list[tuple[str, int, str]]:
-        """File, row and id of every episode that has a transcript, in this order."""
+    def placed(self) -> Iterator[tuple[str, int, str]]:
+        """File, row and id of every episode that has a transcript, in this order. They are read as
+        they are asked for."""
         sql = "SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2"
-        return [tuple(row) for row in self._select(sql)]
+        with self._together() as db:
+            for row in db.execute(sql):
+                yield tuple(row)
 
     def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Role → version → (incarnation, step) of the weights that were given this number."""
