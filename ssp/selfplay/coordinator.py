@@ -37,6 +37,10 @@ from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
 from ssp.telemetry.clock import Clock
 
+QUICK, SPARE = 0.05, 10
+"""Seconds from which a proof of the ledger is not made after each step; for so many times as long
+as the last one took there is none."""
+
 ORDER = "order"
 """The track of the pace that keeps finished rounds in order."""
 
@@ -92,6 +96,7 @@ class SelfPlay:
         self._cut = 0  # the first round that is given up
         self._why: SspError | None = None
         self._stopping = False
+        self._next_proof = 0.0
 
     def stop(self, why: SspError | None = None) -> None:
         """Admit no further round. What is in flight is finished, trained and saved; then `why` is
@@ -261,12 +266,23 @@ class SelfPlay:
             if self._spec.answerer in roles:
                 await self._evaluate(step)
             if self._report.learned(step, figures):
-                await self._ledger.check()
+                await self._prove(step)
             await self._lineup.published(learner, step, versions, self._recovery.meta(learner))
             if self._recovery.due(step):  # last: a run that goes on from this step has all its rows
                 await self._recovery.save(learner, step, versions)
             for role in roles:
                 await self._pace.advance(role)
+
+    async def _prove(self, step: int) -> None:
+        """Prove law 3 over the whole ledger, also before a checkpoint and at the end. A proof grows
+        with the run, so a long one leaves steps out: the next one reads their rows too."""
+        began = time.perf_counter()
+        if began < self._next_proof and not self._recovery.due(step):
+            return
+        await self._ledger.check()
+        ended = time.perf_counter()
+        seconds = ended - began
+        self._next_proof = ended + SPARE * seconds if seconds > QUICK else 0.0
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
