@@ -6,7 +6,6 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
@@ -187,45 +186,40 @@ class LedgerReader:
     def tally(self) -> dict[str, dict[str, int]]:
         """Role → state → number of rows (0 included), as they are: the law's right side, not
         compared with anything."""
-        with self._together():
-            return _tally(self.issued(), self._counts())
-
-    def _counts(self) -> list[sqlite3.Row]:
-        """The file's episodes, counted by `role`, `state` and `life` and `step` of the commit, if
-        any, of `by`."""
-        # In two parts, each of which one index has whole.
+        # In two parts, each of which one index has whole, in the order in which it is counted.
         sql = (
-            "SELECT role, state, NULL AS by, NULL AS life, NULL AS step, count(*) AS number FROM"
-            " episodes WHERE commit_step IS NULL GROUP BY role, state UNION ALL SELECT role, state,"
-            " commit_role, commit_incarnation, commit_step, count(*) FROM episodes WHERE"
-            " commit_step IS NOT NULL GROUP BY commit_role, commit_incarnation, commit_step, state,"
-            " role"
+            "SELECT role, state, count(*) FROM episodes WHERE commit_step IS NULL GROUP BY role,"
+            " state UNION ALL SELECT role, state, sum(number) FROM (SELECT role, state, count(*) AS"
+            " number FROM episodes WHERE commit_step IS NOT NULL GROUP BY commit_role,"
+            " commit_incarnation, commit_step, state, role) GROUP BY role, state"
         )
-        return self._select(sql)
+        none = {state.value: 0 for state in State}
+        with self._together():
+            states_of = {role: {**none} for role in self.issued()}
+            for role, state, number in self._select(sql):
+                states_of.setdefault(role, {**none})[state] += number
+        return states_of
 
     def check(self) -> dict[str, dict[str, int]]:
         """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum
         over states, when trained rows and live commits disagree, or when a void has a reward."""
         with self._together() as db:
-            created, counts = self.issued(), self._counts()
-            states_of = _tally(created, counts)
+            created, states_of = self.issued(), self.tally()
             for role, states in states_of.items():
                 issued = created.get(role, 0)
                 if issued != sum(states.values()):
                     raise InvariantError(f"{role}: created {issued} != sum over states of {states}")
 
-            members = Counter[tuple[str, int, int]]()
-            for row in counts:
-                if row["state"] == State.TRAINED.value:
-                    members[row["by"], row["life"], row["step"]] += row["number"]
-            sql = "SELECT role, incarnation, step, episodes FROM commits WHERE NOT rolled_back"
-            live = {tuple(key): episodes for *key, episodes in db.execute(sql)}
-            odd = []
-            for key, episodes in live.items():
-                if members[key] != episodes:
-                    name = "/".join(map(str, key))
-                    odd.append(f"{name}: {episodes}, rows {members[key]}")
-            trained, bound = members.total(), sum(live.values())
+            sql = (
+                "SELECT role || '/' || incarnation || '/' || step, episodes, (SELECT count(*) FROM"
+                " episodes e WHERE e.commit_step IS NOT NULL AND e.commit_role = c.role AND"
+                " e.commit_incarnation = c.incarnation AND e.commit_step = c.step AND e.state ="
+                " 'trained') AS rows FROM commits c WHERE NOT rolled_back AND rows != c.episodes"
+            )
+            odd = [f"{name}: {episodes}, rows {rows}" for name, episodes, rows in db.execute(sql)]
+            sql = "SELECT coalesce(sum(episodes), 0) FROM commits WHERE NOT rolled_back"
+            (bound,) = db.execute(sql).fetchone()
+            trained = sum(states[State.TRAINED.value] for states in states_of.values())
             if odd or trained != bound:
                 raise InvariantError(
                     f"{trained} trained rows but commits hold {bound} episodes {odd}"
@@ -265,16 +259,6 @@ class LedgerReader:
                 for row in db.execute(sql):
                     total.update(json.dumps(tuple(row)).encode() + b"\n")
         return total.hexdigest()
-
-
-def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, dict[str, int]]:
-    """Role → state → number of rows (0 included)."""
-    none = {state.value: 0 for state in State}
-    states_of = {role: {**none} for role in created}
-    for row in counts:
-        states = states_of.setdefault(row["role"], {**none})
-        states[row["state"]] += row["number"]
-    return states_of
 
 
 def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
