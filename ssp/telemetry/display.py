@@ -58,7 +58,7 @@ UPLOAD = 60.0
 
 class Display:
     """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to
-    actors. `earlier`: the rows of processes before this one.
+    actors. `earlier`: the rows of processes before this one, until play begins.
 
     Nothing that it is told reaches the run again: what cannot be written or sent is said and
     left."""

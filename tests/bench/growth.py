@@ -11,7 +11,7 @@ which on a cluster is other processes'. `lag`: real milliseconds for which the e
 the ledger's. Ray's own share of a coordinator's CPU is in tests/bench/control_plane.py, under `driver`.
 
 `ledger`: a run folder of so many episodes, written through the ledger's own calls in rounds of 1,000; then each reader in
-a process of its own: seconds, and MB above the same process with a hundredth of the episodes.
+a process of its own: seconds, CPU seconds, and the most MB of that process.
 
 `corpus`: BM25 over made-up passages of 100 words, and vectors in Flat, IVF and PQ.
 
@@ -206,9 +206,9 @@ def games(flight: int) -> dict[str, float]:
     whole, ledger, made = (1e3 * (end - start) / played for start, end in zip(first[:3], last[:3], strict=True))
     turns = sorted(TURNS[first[3] : last[3]])
     return {
-        "coordinator ms": whole - ledger - made,
-        "ledger ms": ledger,
-        "made up ms": made,
+        "coordinator ms a game": whole - ledger - made,
+        "ledger ms a game": ledger,
+        "made up ms a game": made,
         "MB": max(first[4], last[4]) - before,
         "lag p99 ms": 1e3 * turns[int(0.99 * len(turns))],
         "lag most ms": 1e3 * turns[-1],
@@ -259,17 +259,20 @@ def fitted(points: Sequence[int], values: Sequence[float]) -> tuple[float, float
 
 
 def table(points: Sequence[int], rows: Sequence[dict[str, float]], beyond: Sequence[int]) -> None:
-    """Print a row a figure: its value at each point, the line, its residual, and what it says of the sizes beyond."""
+    """Print a row a figure: its value at each point, the line, its residual, and what it says of the sizes beyond. Of what
+    is a game's, the last point as a multiple of the second."""
     heads = [*(f"{point:,}" for point in points), "a + b x", "residual", *(f"{point:,}?" for point in beyond)]
-    print(f"{'':28}" + "".join(f"{head:>16}" for head in heads))
+    print(f"{'':28}" + "".join(f"{head:>18}" for head in heads))
     for name in rows[0]:
         values = [row[name] for row in rows]
         cells = [f"{value:,.4g}" for value in values]
-        if len(points) > 1:
+        if name.endswith("a game"):
+            cells += [f"x {value / values[1]:.2f}" for value in values[-1:] if len(values) > 1]
+        elif len(points) > 1:
             start, slope, residual = fitted(points, values)
             cells += [f"{start:.2g} + {slope:.2g} x", f"{residual:.0%}"]
             cells += [f"{start + slope * point:,.4g}" for point in beyond]
-        print(f"{name:28}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
+        print(f"{name:28}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
 
 
 def ceiling(rows: Sequence[dict[str, float]], recipe: str) -> None:
@@ -279,13 +282,13 @@ def ceiling(rows: Sequence[dict[str, float]], recipe: str) -> None:
     cfg = load(recipe, [])
     _, measured = plan(cfg, 64, Costs())
     each = measured.games / measured.rounds / measured.step / 64
-    for name in ("coordinator ms", "ledger ms"):
+    for name in ("coordinator ms a game", "ledger ms a game"):
         most = 1e3 / rows[-1][name]
         print(f"{name}: one core ends at {most:,.0f} games/s; {recipe} plays {each:.3g} a GPU: {most / each:,.0f} GPUs")
 
 
 PARTS: dict[str, tuple[Any, list[int], list[int]]] = {
-    "games": (games, [10, 100, 1_000, 10_000], [100_000]),
+    "games": (games, [10, 100, 1_000, 10_000], []),
     "steps": (steps, [10_000], []),
     "ledger": (growth_ledger.measure, [100_000, 400_000], [10_000_000, 100_000_000]),
     "corpus": (growth_corpus.measure, [100_000, 400_000], [5_000_000, 21_000_000, 100_000_000]),
