@@ -145,12 +145,15 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     rule = "a metrics file must exist"
     hold(path.is_file(), rule, path, "give the metrics.jsonl of a run folder")
     latest: dict[tuple[int, str], dict[str, Any]] = {}
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        line = line_of(path, text)
-        back = line.pop(BACK, None)
-        if back is not None:
-            latest = {key: kept for key, kept in latest.items() if key[0] <= back}
-        latest[line["step"], line["role"]] = line
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        for text in file:
+            if not text.endswith("\n"):
+                break
+            line = line_of(path, text[:-1])
+            back = line.pop(BACK, None)
+            if back is not None:
+                latest = {key: kept for key, kept in latest.items() if key[0] <= back}
+            latest[line["step"], line["role"]] = line
     return sorted(latest.values(), key=lambda line: int(line["step"]))
 
 
