@@ -41,10 +41,10 @@ EVALUATIONS, ASKED = 10, 50
 
 
 def measure(episodes: int) -> dict[str, float]:
-    """Write a run of so many episodes, and let each reader of it open it in a process of its own."""
+    """Write a run of so many episodes, at least 10,000, and let each reader of it open it in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="growth-", dir=os.environ.get("GROWTH_DIR")) as folder:
         run = RunFolder(Path(folder) / "run")
-        figures = write(run, max(30, episodes // (GAMES * (1 + ATTEMPTS))))
+        figures = write(run, episodes // (GAMES * (1 + ATTEMPTS)))
         figures["ledger MB"] = run.ledger.stat().st_size / 1e6
         for name in LOOKS:
             command = [sys.executable, __file__, name, str(run.path)]
@@ -67,6 +67,10 @@ def write(run: RunFolder, rounds: int) -> dict[str, float]:
             ledger.next_version(role, 1, 0)
         for step in range(1, rounds + 1):
             _round(run, ledger, step, seconds)
+            if step % max(1, rounds // 4) == 0:
+                began = time.process_time()
+                ledger.check()
+                seconds["check"].append(time.process_time() - began)
             if step in (1, rounds) or step % max(1, rounds // EVALUATIONS) == 0:
                 scores = _evaluation(run, ledger, f"eval/{cfg.data.eval[0].name}", step, asked)
                 metrics.write(json.dumps({"step": step, "role": EVAL, "time": float(step), **scores}) + "\n")
@@ -74,10 +78,9 @@ def write(run: RunFolder, rounds: int) -> dict[str, float]:
                 metrics.write(json.dumps({"step": step, "role": role, "time": float(step), **_figures(role)}) + "\n")
         _save(run, ledger, cfg.roles, rounds)
         ledger.fold()
-    third = max(1, rounds // 10)
     figures = {}
     for name, each in seconds.items():
-        part = third if name != "check" else 1
+        part = max(1, len(each) // 10)
         for when, values in (("start", each[:part]), ("end", each[-part:])):
             figures[f"CPU ms {name}, {when}"] = 1e3 * sum(values) / len(values)
     return figures
@@ -115,10 +118,6 @@ def _round(run: RunFolder, ledger: HomeLedger, step: int, seconds: dict[str, lis
         version = ledger.next_version(role, 1, step)
         ledger.commit(role, 1, step, version, [id for id, *_ in block])
     seconds["commit"].append(time.process_time() - began)
-    if step % 25 == 0:
-        began = time.process_time()
-        ledger.check()
-        seconds["check"].append(time.process_time() - began)
 
 
 def _episode(id: str, game: str, role: str, number: int, final: str = "a word", text: str = "Ask. ") -> Episode:
