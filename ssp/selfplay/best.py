@@ -33,17 +33,6 @@ class Evaluations:
     def best(self, learner: str) -> Path | None:
         """The best checkpoint of a learner, the earliest of equals; None where none that is there
         was evaluated. Step 0 is the start policy and does not count."""
-        self._read()
-        metric = METRIC if any(METRIC in scores for scores in self._scores.values()) else PLAIN
-        scored = {}
-        for path in self._folder.versions(learner):
-            step = read_record(path).get("run_step", 0)
-            value = self._scores.get(step, {}).get(metric)
-            if value is not None and step > 0:
-                scored[value, -step] = path  # the newest folder of a step
-        return scored[max(scored)] if scored else None
-
-    def _read(self) -> None:
         for text in self._tail.lines():
             line = line_of(self._folder.metrics, text)
             back = line.get(BACK)
@@ -53,3 +42,12 @@ class Evaluations:
             scores = {name: line[name] for name in (METRIC, PLAIN) if line.get(name) is not None}
             if scores:
                 self._scores[line["step"]] = scores
+
+        metric = METRIC if any(METRIC in scores for scores in self._scores.values()) else PLAIN
+        scored = {}
+        for path in self._folder.versions(learner):
+            step = read_record(path).get("run_step", 0)
+            value = self._scores.get(step, {}).get(metric)
+            if value is not None and step > 0:
+                scored[value, -step] = path  # the newest folder of a step
+        return scored[max(scored)] if scored else None

@@ -126,7 +126,7 @@ class SelfPlay:
                 await self._recovery.handle(error)
         if self._pace.over:  # what the void limit cut short has no other end
             await self._ledger.rollback(dict.fromkeys(self._cfg.roles, self._end))
-        await self._ledger.check()
+        await self._prove(always=True)
         await self._ledger.fold()
         why = self._why if self._stopping else self._gate.verdict()
         if why is not None:
@@ -266,23 +266,22 @@ class SelfPlay:
             if self._spec.answerer in roles:
                 await self._evaluate(step)
             if self._report.learned(step, figures):
-                await self._prove(step)
+                await self._prove(always=self._recovery.due(step))
             await self._lineup.published(learner, step, versions, self._recovery.meta(learner))
             if self._recovery.due(step):  # last: a run that goes on from this step has all its rows
                 await self._recovery.save(learner, step, versions)
             for role in roles:
                 await self._pace.advance(role)
 
-    async def _prove(self, step: int) -> None:
-        """Prove law 3 over the whole ledger, also before a checkpoint and at the end. A proof grows
-        with the run, so a long one leaves steps out: the next one reads their rows too."""
+    async def _prove(self, always: bool) -> None:
+        """Prove law 3 over the whole ledger. A proof grows with the run, so a long one leaves steps
+        out, unless it is made `always`: the next one reads their rows too."""
         began = time.perf_counter()
-        if began < self._next_proof and not self._recovery.due(step):
-            return
-        await self._ledger.check()
-        ended = time.perf_counter()
-        seconds = ended - began
-        self._next_proof = ended + SPARE * seconds if seconds > QUICK else 0.0
+        if always or began >= self._next_proof:
+            await self._ledger.check()
+            ended = time.perf_counter()
+            seconds = ended - began
+            self._next_proof = ended + SPARE * seconds if seconds > QUICK else 0.0
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
