@@ -260,14 +260,15 @@ def fitted(points: Sequence[int], values: Sequence[float]) -> tuple[float, float
 
 def table(points: Sequence[int], rows: Sequence[dict[str, float]], beyond: Sequence[int]) -> None:
     """Print a row a figure: its value at each point, the line, its residual, and what it says of the sizes beyond. Of what
-    is a game's, the last point as a multiple of the second."""
+    is a game's, the last point as a multiple of the first of at least 100."""
     heads = [*(f"{point:,}" for point in points), "a + b x", "residual", *(f"{point:,}?" for point in beyond)]
     print(f"{'':28}" + "".join(f"{head:>18}" for head in heads))
     for name in rows[0]:
         values = [row[name] for row in rows]
         cells = [f"{value:,.4g}" for value in values]
         if name.endswith("a game"):
-            cells += [f"x {value / values[1]:.2f}" for value in values[-1:] if len(values) > 1]
+            usual = min((point for point in points if point >= 100), default=points[-1])
+            cells.append(f"x {values[-1] / values[points.index(usual)]:.2f}")
         elif len(points) > 1:
             start, slope, residual = fitted(points, values)
             cells += [f"{start:.2g} + {slope:.2g} x", f"{residual:.0%}"]
