@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+BLOCK = 1 << 16
+"""Bytes that are read at once where the end of a file is looked for."""
+
 
 def sync(path: Path) -> None:
     """Have a file, or the names in a folder, on the disk, in case the machine fails."""
@@ -20,6 +23,20 @@ def digest(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def end_of_lines(path: Path) -> int:
+    """Bytes up to the end of a file's last whole line, of which only the end is read."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - BLOCK)
+            file.seek(start)
+            at = file.read(end - start).rfind(b"\n")
+            if at >= 0:
+                return start + at + 1
+            end = start
+    return 0
 
 
 def set_aside(path: Path) -> Path:

@@ -2,6 +2,7 @@
 run's own code is run unless it is trusted, and a transcript is the one that the ledger names."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -144,12 +145,15 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     rule = "a metrics file must exist"
     hold(path.is_file(), rule, path, "give the metrics.jsonl of a run folder")
     latest: dict[tuple[int, str], dict[str, Any]] = {}
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        line = line_of(path, text)
-        back = line.pop(BACK, None)
-        if back is not None:
-            latest = {key: kept for key, kept in latest.items() if key[0] <= back}
-        latest[line["step"], line["role"]] = line
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        for text in file:
+            if not text.endswith("\n"):
+                break
+            line = line_of(path, text[:-1])
+            back = line.pop(BACK, None)
+            if back is not None:
+                latest = {key: kept for key, kept in latest.items() if key[0] <= back}
+            latest[line["step"], line["role"]] = line
     return sorted(latest.values(), key=lambda line: int(line["step"]))
 
 
@@ -170,3 +174,27 @@ def line_of(path: Path, text: str) -> dict[str, Any]:
         if BACK in line:
             line[BACK] = int(line[BACK])
         return line
+
+
+class Tail:
+    """Reads what is appended to `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = -1
+        self._at = 0
+
+    def lines(self) -> list[str]:
+        """The lines since the last call; none when there is no file yet."""
+        if not self._path.is_file():
+            return []
+        with self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            # A run that goes on takes the closing bracket of its timeline away.
+            self._at = min(self._at, status.st_size) if status.st_ino == self._file else 0
+            file.seek(self._at)
+            data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self._file = status.st_ino
+        self._at = self._at + len(data)
+        return data.decode("utf-8", "replace").split("\n")[:-1]

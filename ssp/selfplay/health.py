@@ -269,7 +269,8 @@ class ClassWatch:
         for name, share in figures.items():
             if name.startswith(ASKED) and share is not None:
                 shares[name.removeprefix(ASKED)] = float(share)
-        self._asked[step] = shares
+        if shares:
+            self._asked[step] = shares
 
     def see(self, step: int, scores: Mapping[str, float]) -> dict[str, float]:
         """Take in an evaluation: for each class 1 while it is down, else 0. An alarm that begins

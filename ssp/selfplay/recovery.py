@@ -18,7 +18,7 @@ from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.record.runfolder import RunFolder, check_space
-from ssp.selfplay.best import best
+from ssp.selfplay.best import Evaluations
 from ssp.selfplay.checkpoint import SavedState, read
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.crews.cast import Cast, LearnerLost
@@ -56,6 +56,7 @@ class Recovery:
         self._spoken = {**protocols.get(cfg.protocol).mark, **own.mark(cfg)}
         self._health = HealthWatch(cfg.health, cfg.roles, cfg.spec.answerer)
         self._watched = cfg.health.on_collapse != "warn"
+        self._evaluations = Evaluations(folder)
         self._half: dict[int, SavedState] = {}
         self._kept: dict[int, dict[str, Any]] = {}
         self._written: dict[str, int] = {}
@@ -194,7 +195,7 @@ class Recovery:
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next states will name: these stay too.
         needed = [path for waits in self._states for path in waits.folders.values()]
-        best_path = best(self._folder, self._cfg.roles[-1])
+        best_path = self._evaluations.best(self._cfg.roles[-1])
         if best_path is not None:
             needed.append(self._folder.relative(best_path))
         self._folder.prune(self._cfg.save.keep + len(self._half), needed)

@@ -31,7 +31,7 @@ class WeightStore:
         self._trains = learners(cfg)
         self._latest: dict[str, Published] = {}
         self.made: dict[str, dict[int, int]] = {}
-        """Role → version → the update whose result it is."""
+        """Role → version → the update whose result it is, where a league asks for it."""
         for roles in self._trains.values():
             self.made |= {role: {} for role in roles}
         self._seconds: dict[str, dict[str, float]] = {}
@@ -58,7 +58,8 @@ class WeightStore:
 
         for role, version in versions.items():
             self._latest[role] = Published(version, weights, serial)
-            self.made[role][version] = step
+            if self._cfg.league.match != "self":
+                self.made[role][version] = step
         self._forget()
         return self._latest[learner]
 

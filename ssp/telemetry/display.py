@@ -4,6 +4,7 @@ metrics, W&B."""
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -45,6 +46,9 @@ ENDS = 5
 """Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few
 dozen questions."""
 
+MEASURED = 1000
+"""Values of a figure that are remembered: the first `ENDS` and the newest, since a run may go back."""
+
 SAMPLED = 10
 """Steps from one sample of questions to the next."""
 
@@ -54,7 +58,7 @@ UPLOAD = 60.0
 
 class Display:
     """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to
-    actors. `earlier`: the rows of processes before this one.
+    actors. `earlier`: the rows of processes before this one, until play begins.
 
     Nothing that it is told reaches the run again: what cannot be written or sent is said and
     left."""
@@ -88,18 +92,18 @@ class Display:
         self._names = {"asker": asker, "answerer": answerer, "accuracy": self._accuracy}
         self._measured: dict[str, dict[int, float]] = {name: {} for _, name, _ in TABLE}
         self._voids: Counter[str] = Counter()
-        for line in self._log.earlier:  # a resumed run started where its first process did
-            self._note(line["step"], line)
         self.earlier = self._log.earlier
-        self._earlier = [*self.earlier]
+        for line in self.earlier:  # a resumed run started where its first process did
+            self._note(line["step"], line)
         self._pending: dict[str, float] = {}
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`."""
-        for line in self._earlier:  # of processes before this one
+        for line in self.earlier:
             if line["step"] <= step:
                 self._count(line)
-        self._earlier = []
+        # A long run's rows take more memory than all else here.
+        self.earlier = self._log.earlier = []
         for values in self._measured.values():  # what a run goes back behind is given up
             for later in list(values):
                 if later > step:
@@ -213,5 +217,8 @@ class Display:
 
     def _note(self, step: int, values: Mapping[str, Any]) -> None:
         for name, measured in self._measured.items():
-            if values.get(name) is not None:
-                measured[step] = values[name]
+            if values.get(name) is None:
+                continue
+            measured[step] = values[name]
+            if len(measured) > MEASURED:
+                del measured[next(islice(measured, ENDS, None))]

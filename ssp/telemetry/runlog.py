@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.base.files import set_aside
+from ssp.base.files import end_of_lines, set_aside
 from ssp.record.reader import BACK, read_metrics
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.tensorboard import TensorBoard
@@ -94,7 +94,7 @@ class RunLog:
         if not self._path.exists():
             return []
         # A kill may leave a line without its end: it was never written.
-        os.truncate(self._path, self._path.read_bytes().rfind(b"\n") + 1)
+        os.truncate(self._path, end_of_lines(self._path))
         return read_metrics(self._path)
 
     def _open(self) -> None:

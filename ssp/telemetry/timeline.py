@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import hold
+from ssp.base.files import end_of_lines
 
 
 class Timeline:
@@ -78,12 +79,14 @@ def _number(name: str) -> int:
 def _reopen(path: Path) -> None:
     """Make a file ready for more events: without half a line at its end, and without the closing
     bracket."""
+    closing = b"\n]\n"
+    end = end_of_lines(path)
     with path.open("rb+") as file:
-        content = file.read()
         rule = "an existing timeline must be one that a run wrote"
         odd = f"{path} (it does not begin as one)"
-        hold(content[:2] in (b"[\n", b""), rule, odd, "move that file away")
-        kept = content[: content.rfind(b"\n") + 1]
-        end = len(kept.removesuffix(b"\n]\n"))
-        file.truncate(file.seek(end))
-        file.write(b",\n" if end < len(kept) else b"")
+        hold(file.read(2) in (b"[\n", b""), rule, odd, "move that file away")
+        before = max(0, end - len(closing))
+        file.seek(before)
+        closed = file.read(end - before) == closing
+        file.truncate(file.seek(before if closed else end))
+        file.write(b",\n" if closed else b"")

@@ -98,9 +98,11 @@ def scrubbed(board: Board) -> list[list[Any]]:
     return json.loads(json.dumps([[*name, value] for name, value in sorted(known.items())]))
 
 
-def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = lambda at: at % 5 / 4) -> RunFolder:
-    """A run's folder whose ledger holds a valid and played game of four void-free attempts for each question, with no
-    transcripts: as many as one likes, fast. Every seventh is rejected."""
+def by_hand(
+    folder: Path, questions: list[str], target: str = "t", rates: Any = lambda at: at % 5 / 4, each: int = 10**9
+) -> RunFolder:
+    """A run's folder whose ledger holds a valid and played game of four void-free attempts for each question, `each` of
+    them a round, with no transcripts: as many as one likes, fast. Every seventh is rejected."""
     run = RunFolder(folder)
     run.episodes.mkdir(parents=True)
     run.config.write_text(to_yaml(fakes.config()))
@@ -111,7 +113,7 @@ def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = 
         valid, version = at % 7 != 6, 1 + at // 100
         game = {"id": f"g{at:07d}-i1", "target": target, "question": question, "proposer_version": version}
         told = {"verdict": "valid", "win_rate": rates(at)} if valid else {"verdict": "rejected", "rule": "leakage"}
-        games.append({**game, **told, "attempts": 4, "round": 1, "kind": "proposed", "incarnation": 1})
+        games.append({**game, **told, "attempts": 4, "round": 1 + at // each, "kind": "proposed", "incarnation": 1})
         versions = {f"{who}_version_{end}": version for who in ("policy", "opponent") for end in ("min", "max")}
         for attempt in range(4 if valid else 0):
             row = {"id": f"s{at:07d}-i1a{attempt}-i1.0", "game_id": game["id"], "role": "solver", "state": "created"}

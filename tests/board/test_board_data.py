@@ -14,10 +14,10 @@ from ssp.config.load import to_yaml
 from ssp.config.schema import EvalSet
 from ssp.game.protocols import get
 from ssp.record.ledger import Ledger
+from ssp.record.reader import Tail
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.telemetry.runlog import RunLog
-from ssp.views.board import parts
 from ssp.views.board.data import Board
 from ssp.views.board.transcripts import details, pieces
 from tests.board.boarded import ASYNC, GOLDEN, by_hand, looked, played, rows, scrubbed
@@ -92,7 +92,7 @@ def test_the_ledger_reads_some_games_as_it_reads_all(stage: fakes.Stage) -> None
 
 def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    tail = parts.Tail(path)
+    tail = Tail(path)
     assert tail.lines() == []
     path.write_text("one\ntwo\nhal")
     assert tail.lines() == ["one", "two"] and tail.lines() == []
@@ -109,7 +109,7 @@ def test_an_exchanged_ledger_is_read_anew(tmp_path: Path) -> None:
     """On a network file system the folder's ledger is a copy, exchanged at each checkpoint."""
     run = by_hand(tmp_path / "run", ["one ?", "two ?"])
     board = looked(run)
-    other = by_hand(tmp_path / "other", ["one ?", "two ?", "three ?"])
+    other = by_hand(tmp_path / "other", ["one ?", "two ?", "three ?"], each=2)
     other.ledger.rename(run.ledger)
     board.look()
     found = [value for (kind, _), value in rows(board).items() if kind == "questions"]
@@ -121,7 +121,7 @@ def test_a_first_look_that_fails_is_followed_by_others(tmp_path: Path, monkeypat
     run = by_hand(tmp_path / "run", ["one ?"])
     board = Board(run)
     with monkeypatch.context() as broken:
-        broken.setattr(Ledger, "judged", lambda self: (_ for _ in ()).throw(OSError("stale handle")))
+        broken.setattr(Ledger, "rounds", lambda *given: (_ for _ in ()).throw(OSError("stale handle")))
         with pytest.raises(OSError, match="stale"):
             board.look()
     board.look()

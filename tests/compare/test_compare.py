@@ -19,7 +19,7 @@ from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import RECORD, read_record
 from ssp.record.runfolder import LOCK, RunFolder
-from ssp.selfplay.best import METRIC, PLAIN, best
+from ssp.selfplay.best import METRIC, PLAIN, Evaluations
 from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
 from ssp.telemetry.runlog import RunLog, read_metrics
@@ -272,12 +272,27 @@ def folder_of(path: Path, metric: str, scores: dict[int, float | None], kept: di
 )
 def test_the_best_of_what_is_there(tmp_path: Path, metric: str, kept: dict[int, int], found: str | None) -> None:
     scores = {0: 0.9, 2: 0.5, 4: 0.8, 6: 0.5, 7: None}
-    chosen = best(folder_of(tmp_path / "run", metric, scores, kept), "solver")
+    folder = folder_of(tmp_path / "run", metric, scores, kept)
+    chosen = Evaluations(folder).best("solver")
     assert (chosen and chosen.name) == found
 
 
+def test_each_line_of_the_figures_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each checkpoint of a run somebody asks; in the middle it goes back behind its best step."""
+    folder = folder_of(tmp_path / "run", METRIC, {2: 0.5, 4: 0.8}, {3: 2, 5: 4, 7: 6})
+    known = Evaluations(folder)
+    assert known.best("solver") == folder.checkpoint("solver", 5)
+    monkeypatch.setattr("ssp.selfplay.best.line_of", None)
+    assert known.best("solver") == folder.checkpoint("solver", 5)
+    monkeypatch.undo()
+    with folder.metrics.open("a") as file:
+        file.write(json.dumps({"step": 4, "role": "eval", "back": 2, METRIC: 0.4}) + "\n")
+        file.write(json.dumps({"step": 6, "role": "eval", METRIC: 0.6}) + "\n")
+    assert known.best("solver") == Evaluations(folder).best("solver") == folder.checkpoint("solver", 7)
+
+
 def test_a_run_without_figures_has_none(tmp_path: Path) -> None:
-    assert best(RunFolder(tmp_path), "solver") is None
+    assert Evaluations(RunFolder(tmp_path)).best("solver") is None
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from ssp.base.crew import CrewCall
 from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import SspError, VoidLimit
 from ssp.record.ledger import home
+from ssp.selfplay import coordinator
 
 
 def slow_down(stage: Stage, role: str, turns: int) -> None:
@@ -45,6 +46,26 @@ def assert_fresh(stage: Stage, bounds: tuple[int, int]) -> None:
             ages[f"{role} {row['made'] - 1 - row['v']}"] += 1
             assert 0 <= row["made"] - 1 - row["v"] <= bound, row
     assert not [r for r in stage.rows() if r["cause"] == "stale"]
+
+
+@pytest.mark.parametrize(("quick", "proofs"), [(60.0, 6), (0.0, 3)])
+def test_a_long_proof_of_the_ledger_leaves_steps_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: float, proofs: int
+) -> None:
+    """A quick one is made after each of five steps, a long one before a checkpoint; both at the end."""
+    monkeypatch.setattr(coordinator, "QUICK", quick)
+    monkeypatch.setattr(coordinator, "SPARE", 1e9)
+    stage = Stage(config(steps=5, save__every=4), tmp_path / "run")
+    inner = stage.cast.ledger.perform
+    asked: Counter[str] = Counter()
+
+    async def counted(worker: int, call: CrewCall, *args: Any) -> Any:
+        asked[call.name] += 1
+        return await inner(worker, call, *args)
+
+    stage.cast.ledger.perform = counted  # type: ignore[method-assign]
+    stage.whole()
+    assert asked["check"] == proofs
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1), (0, 2), (1, 0)])

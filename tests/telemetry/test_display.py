@@ -60,6 +60,21 @@ def test_one_line_a_step_and_a_table_from_first_to_last(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "timeline.json").exists()
 
 
+def test_a_long_run_remembers_its_first_and_its_newest_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssp.telemetry.display.MEASURED", 20)
+    shown, out = display(tmp_path / "run")
+    shown.restart(0)
+    for number in range(1, 41):
+        step(shown, number, **{"game/hops_mean": float(number)})
+    assert [*shown._measured["game/hops_mean"]] == [1, 2, 3, 4, 5, *range(26, 41)]
+    shown.restart(38)
+    step(shown, 39, **{"game/hops_mean": 10.0})
+    shown.finish()
+    shown.close()
+    rows = {line.split("│")[1].strip(): line.split("│")[2:5] for line in out.getvalue().splitlines() if "│" in line}
+    assert [cell.strip() for cell in rows["proposer: hops of accepted questions"]] == ["3.00", "31.20", "+28.20"]
+
+
 def test_a_resumed_run_knows_the_accuracy_and_the_start_of_the_first(tmp_path: Path) -> None:
     first, _ = display(tmp_path / "run")
     first.write(0, "eval", {"eval/accuracy": 0.25})

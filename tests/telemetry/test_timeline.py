@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,20 @@ def test_a_foreign_file_is_not_overwritten(tmp_path):
         with pytest.raises(InputError, match="timeline"):
             Timeline(path)
         assert path.read_text() == text
+
+
+def test_a_run_that_goes_on_reads_only_the_end_of_a_long_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    line = Timeline(path)
+    line.span("solver-0", "play", 0.0, 1.0)
+    line.close()
+    event = json.dumps(json.loads(path.read_text())[2])
+    path.write_text("[\n" + f"{event},\n" * 40_000 + event + "\n]\n")
+    tracemalloc.start()
+    again = Timeline(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300_000 < path.stat().st_size / 10
+    again.span("solver-0", "play", 1.0, 2.0)
+    again.close()
+    assert len(json.loads(path.read_text())) == 40_001 + 4

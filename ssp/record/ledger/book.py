@@ -195,11 +195,15 @@ class Ledger(LedgerReader):
                     raise InvariantError(f"{where} exists with another version or batch")
                 return 0
 
+            # Live commits of later starts of the run have later steps, so one row tells the last.
+            of_role = "FROM commits WHERE role = ?"
+            (newest,) = db.execute(f"SELECT max(incarnation) {of_role}", (role,)).fetchone()
             sql = (
-                "SELECT max(incarnation), max(CASE WHEN rolled_back THEN NULL ELSE step END) FROM"
-                " commits WHERE role = ?"
+                f"SELECT step {of_role} AND NOT rolled_back ORDER BY incarnation DESC, step DESC"
+                " LIMIT 1"
             )
-            newest, last = db.execute(sql, (role,)).fetchone()
+            live = db.execute(sql, (role,)).fetchone()
+            last = None if live is None else live["step"]
             if (newest or 0) > incarnation or (last is not None and last >= step):
                 raise InvariantError(f"{where} does not follow step {last} of incarnation {newest}")
 

@@ -6,9 +6,10 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from ssp.base.episode import EVAL, PROPOSAL, State
@@ -109,6 +110,24 @@ class LedgerReader:
         with self._together():
             return self.of_games(self.judged())
 
+    def rounds(
+        self, known: Collection[tuple[int, int]] = ()
+    ) -> Iterator[tuple[list[GameRow], list[EpisodeRow]]]:
+        """What `settled` gives, a round at a time, in order, so that no more than a round is held.
+
+        `known`: rounds that are left out, each with the start of the run that played it."""
+        pairs = "SELECT DISTINCT round, incarnation FROM games WHERE verdict IS NOT NULL"
+        sql = (
+            "SELECT round, id FROM games WHERE verdict IS NOT NULL AND (round, incarnation) IN"
+            " (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
+            " ORDER BY round, id"
+        )
+        with self._together() as db:
+            new = [tuple(pair) for pair in self._select(pairs) if tuple(pair) not in known]
+            games = db.execute(sql, (json.dumps(new),))
+            for _, of_round in groupby(games, itemgetter("round")):
+                yield self.of_games([game["id"] for game in of_round])
+
     def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The rows of these games, by id, and of their episodes, by game and id."""
         ids = json.dumps(list(games))
@@ -132,10 +151,13 @@ class LedgerReader:
         sql = f"SELECT * FROM episodes WHERE role {_AMONG} AND file != '' ORDER BY file, row"
         return plain(self._select(sql, json.dumps(list(roles))))
 
-    def placed(self) -> list[tuple[str, int, str]]:
-        """File, row and id of every episode that has a transcript, in this order."""
+    def placed(self) -> Iterator[tuple[str, int, str]]:
+        """File, row and id of every episode that has a transcript, in this order. They are read as
+        they are asked for."""
         sql = "SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2"
-        return [tuple(row) for row in self._select(sql)]
+        with self._together() as db:
+            for row in db.execute(sql):
+                yield tuple(row)
 
     def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Role → version → (incarnation, step) of the weights that were given this number."""
@@ -164,45 +186,40 @@ class LedgerReader:
     def tally(self) -> dict[str, dict[str, int]]:
         """Role → state → number of rows (0 included), as they are: the law's right side, not
         compared with anything."""
-        with self._together():
-            return _tally(self.issued(), self._counts())
-
-    def _counts(self) -> list[sqlite3.Row]:
-        """The file's episodes, counted by `role`, `state` and `life` and `step` of the commit, if
-        any, of `by`."""
-        # In two parts, each of which one index has whole.
+        # In two parts, each of which one index has whole, in the order in which it is counted.
         sql = (
-            "SELECT role, state, NULL AS by, NULL AS life, NULL AS step, count(*) AS number FROM"
-            " episodes WHERE commit_step IS NULL GROUP BY role, state UNION ALL SELECT role, state,"
-            " commit_role, commit_incarnation, commit_step, count(*) FROM episodes WHERE"
-            " commit_step IS NOT NULL GROUP BY commit_role, commit_incarnation, commit_step, state,"
-            " role"
+            "SELECT role, state, count(*) FROM episodes WHERE commit_step IS NULL GROUP BY role,"
+            " state UNION ALL SELECT role, state, sum(number) FROM (SELECT role, state, count(*) AS"
+            " number FROM episodes WHERE commit_step IS NOT NULL GROUP BY commit_role,"
+            " commit_incarnation, commit_step, state, role) GROUP BY role, state"
         )
-        return self._select(sql)
+        none = {state.value: 0 for state in State}
+        with self._together():
+            states_of = {role: {**none} for role in self.issued()}
+            for role, state, number in self._select(sql):
+                states_of.setdefault(role, {**none})[state] += number
+        return states_of
 
     def check(self) -> dict[str, dict[str, int]]:
         """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum
         over states, when trained rows and live commits disagree, or when a void has a reward."""
         with self._together() as db:
-            created, counts = self.issued(), self._counts()
-            states_of = _tally(created, counts)
+            created, states_of = self.issued(), self.tally()
             for role, states in states_of.items():
                 issued = created.get(role, 0)
                 if issued != sum(states.values()):
                     raise InvariantError(f"{role}: created {issued} != sum over states of {states}")
 
-            members = Counter[tuple[str, int, int]]()
-            for row in counts:
-                if row["state"] == State.TRAINED.value:
-                    members[row["by"], row["life"], row["step"]] += row["number"]
-            sql = "SELECT role, incarnation, step, episodes FROM commits WHERE NOT rolled_back"
-            live = {tuple(key): episodes for *key, episodes in db.execute(sql)}
-            odd = []
-            for key, episodes in live.items():
-                if members[key] != episodes:
-                    name = "/".join(map(str, key))
-                    odd.append(f"{name}: {episodes}, rows {members[key]}")
-            trained, bound = members.total(), sum(live.values())
+            sql = (
+                "SELECT role || '/' || incarnation || '/' || step, episodes, (SELECT count(*) FROM"
+                " episodes e WHERE e.commit_step IS NOT NULL AND e.commit_role = c.role AND"
+                " e.commit_incarnation = c.incarnation AND e.commit_step = c.step AND e.state ="
+                " 'trained') AS rows FROM commits c WHERE NOT rolled_back AND rows != c.episodes"
+            )
+            odd = [f"{name}: {episodes}, rows {rows}" for name, episodes, rows in db.execute(sql)]
+            sql = "SELECT coalesce(sum(episodes), 0) FROM commits WHERE NOT rolled_back"
+            (bound,) = db.execute(sql).fetchone()
+            trained = sum(states[State.TRAINED.value] for states in states_of.values())
             if odd or trained != bound:
                 raise InvariantError(
                     f"{trained} trained rows but commits hold {bound} episodes {odd}"
@@ -242,16 +259,6 @@ class LedgerReader:
                 for row in db.execute(sql):
                     total.update(json.dumps(tuple(row)).encode() + b"\n")
         return total.hexdigest()
-
-
-def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, dict[str, int]]:
-    """Role → state → number of rows (0 included)."""
-    none = {state.value: 0 for state in State}
-    states_of = {role: {**none} for role in created}
-    for row in counts:
-        states = states_of.setdefault(row["role"], {**none})
-        states[row["state"]] += row["number"]
-    return states_of
 
 
 def _opened(path: Path, readonly: bool) -> sqlite3.Connection:

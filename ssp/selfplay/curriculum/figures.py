@@ -11,6 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from ssp.base.episode import PROPOSED
 from ssp.base.gamespec import GameSpec
@@ -55,32 +56,33 @@ def live(games: Iterable[Game]) -> list[AskedQuestion]:
 
 
 def read(
-    run: RunFolder, last: int | None = None, spec: GameSpec | None = None
+    run: RunFolder, last: int | None = None, spec: GameSpec | None = None, searched: bool = True
 ) -> Iterator[tuple[int, list[AskedQuestion]]]:
-    """(step, its records) of each settled round of a run's files, in order; up to step `last`.
-    `spec`: the game that it played, None to read it from the run's configuration.
-    InputError for a file that is no ledger, and for a missing or foreign episodes file."""
+    """(step, its records) of each settled round of a run's files, in order; up to step `last`. One
+    round is held at a time.
+
+    `spec`: the game that it played, None to read it from the run's configuration. Without
+    `searched` no transcript is read, and nobody is said to have searched. InputError for a file
+    that is no ledger, and for a missing or foreign episodes file."""
     reader = RunReader(run)
-    games, entries = reader.settled()
-    played: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
-    for entry in entries:
-        if entry["file"]:
-            played[entry["game_id"]].append(entry)
-    rounds: defaultdict[int, list[GameRow]] = defaultdict(list)
-    for game in games:
-        rounds[game["round"]].append(game)
     spec = spec or reader.cfg.spec
     start = 0
-    for step in sorted(rounds):
-        if last is not None and step > last:
-            return
-        newest = max(game["incarnation"] for game in rounds[step])
-        if newest < start:
-            return  # the run went back before this round, and has not come to it again
-        start = newest
-        counted = [game for game in rounds[step] if game["incarnation"] == newest]
-        valid = [game for game in counted if game["verdict"] == VALID]
-        yield step, _round(reader, valid, played, spec)
+    with reader.ledger() as ledger:
+        for games, entries in ledger.rounds():
+            step = games[0]["round"]
+            if last is not None and step > last:
+                return
+            newest = max(game["incarnation"] for game in games)
+            if newest < start:
+                return  # the run went back before this round, and has not come to it again
+            start = newest
+            counted = [game for game in games if game["incarnation"] == newest]
+            valid = [game for game in counted if game["verdict"] == VALID]
+            played: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
+            for entry in entries:
+                if entry["file"]:
+                    played[entry["game_id"]].append(entry)
+            yield step, _round(reader, valid, played, spec, searched)
 
 
 def _round(
@@ -88,6 +90,7 @@ def _round(
     games: Sequence[GameRow],
     played: Mapping[str, list[EpisodeRow]],
     spec: GameSpec,
+    searched: bool,
 ) -> list[AskedQuestion]:
     """The records of one round's valid games; `played`: the episodes of each game."""
     issued: dict[str, list[EpisodeRow]] = {}
@@ -95,13 +98,16 @@ def _round(
         episodes = sorted(played[game["id"]], key=lambda entry: entry["issue"])
         latest = {(entry["kind"], entry["attempt"]): entry for entry in episodes}
         issued[game["id"]] = list(latest.values())
-    texts = reader.texts(chain.from_iterable(issued.values()), ("id", "queries"))
+    texts: dict[str, dict[str, Any]] = {}
+    if searched:
+        texts = reader.texts(chain.from_iterable(issued.values()), ("id", "queries"))
     asked = []
     for game in sorted(games, key=lambda game: str(game["id"])):
         searches: defaultdict[str, list[int]] = defaultdict(list)
         past = set()
         for entry in issued[game["id"]]:
-            searches[entry["kind"]].append(len(texts[entry["id"]]["queries"]))
+            if searched:
+                searches[entry["kind"]].append(len(texts[entry["id"]]["queries"]))
             if entry["past"]:
                 past.add(entry["role"])
         if spec.asker in past:
@@ -227,10 +233,12 @@ class Watch:
         self.restart(0)
 
     def restart(self, step: int) -> None:
-        """The run (re)starts after `step`: earlier rounds are read from its files."""
+        """The run (re)starts after `step`: earlier rounds are read from its ledger. What is
+        compared over rounds is what was asked, so no transcript is read."""
         self._curriculum = Curriculum(WINDOW, self._proposed)
         try:
-            for number, asked in read(self._run, step, self._spec) if step > 0 else ():
+            earlier = read(self._run, step, self._spec, searched=False) if step > 0 else ()
+            for number, asked in earlier:
                 self._curriculum.round(number, asked)
         except Exception as error:
             # figures are no reason for a run not to go on, whatever is wrong with its files

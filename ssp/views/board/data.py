@@ -1,7 +1,7 @@
 """What the board shows, as rows with a key and a number that says when each last changed. A look
 reads little beside what is new; the rows in the end do not depend on how often one looked."""
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,7 +16,7 @@ from ssp.config.heldout import held_out
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.rows import EpisodeRow, GameRow
-from ssp.record.reader import BACK, RunReader, line_of
+from ssp.record.reader import BACK, RunReader, Tail, line_of
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.questions.reader import origin
@@ -32,6 +32,8 @@ FORM = 1
 MOST = 500
 """Rows of one reply: what a browser takes in without being held up."""
 DUELS = 40
+QUESTIONS = 50_000
+"""Questions that are shown: those that were asked last."""
 SHARED = ("run", "names", "figures", "verdict")
 """Kinds of rows that are shown of a run which lies over another one."""
 _VERDICTS = (VALID, REJECTED, VOID)
@@ -53,12 +55,12 @@ class Board:
         self._meaning: dict[str, str] = {}
         self._lines: defaultdict[str, dict[int, list[Any]]] = defaultdict(dict)
         self._alarms = Alarms(self.cfg)
-        self._metrics = parts.Tail(run.metrics)
+        self._metrics = Tail(run.metrics)
         self._timeline = parts.Spans(run.timeline)
         self._ledger: Ledger | None = None
         self._stamp: tuple[Any, ...] = ()
-        self._known: set[str] = set()
-        self._questions: dict[str, list[str]] = {}
+        self._known: set[tuple[int, int]] = set()
+        self._questions: OrderedDict[str, list[str]] = OrderedDict()  # asked last comes last
         self._scores: dict[str, tuple[int, float]] = {}
         self._duels: list[str] = []
         self._standing: Any = None
@@ -167,6 +169,7 @@ class Board:
             "live": self.run.held,
             "steps": cfg.steps,
             "attempts": cfg.game.attempts,
+            "questions": QUESTIONS,
             "roles": list(cfg.roles),
             "asks": cfg.spec.asker,
             "answers": cfg.spec.answerer,
@@ -220,8 +223,13 @@ class Board:
             self.close()  # the copy of a ledger that lies elsewhere is exchanged as a whole
             self._ledger = Ledger(self.run.ledger, readonly=True)
         ledger = self._ledger
-        new = [game for game in ledger.judged() if game not in self._known]
-        self._settle(*ledger.of_games(new))
+        for games, episodes in ledger.rounds(self._known):
+            self._settle(games, episodes)
+        self._set("duels", "", list(self._duels))
+        if self._standing is None:
+            self._set("league", "", {"missing": "ssp/extras/league"})
+        elif self._known:
+            self._set("league", "", self._standing.shown())
 
         outcomes = ledger.outcomes(self.cfg.spec.asks)
         voids = [name.removeprefix("void/") for name in outcomes if name.startswith("void/")]
@@ -235,21 +243,17 @@ class Board:
         self._stamp = stamp  # only now: after an error all this is asked again
 
     def _settle(self, games: Sequence[GameRow], episodes: Sequence[EpisodeRow]) -> None:
-        """Take in games that have a verdict, with their episodes."""
+        """Take in a round's games that have a verdict, by id, with their episodes."""
         of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
         for row in episodes:
             of[row["game_id"]].append(row)
-        for game in sorted(games, key=lambda game: (game["round"], game["id"])):
+        for game in games:
             self._round(game, of[game["id"]])
             if game["question"] is not None:
                 self._ask(game, of[game["id"]])
-        self._known.update(game["id"] for game in games)
-        self._set("duels", "", list(self._duels))
-        if self._standing is None:
-            self._set("league", "", {"missing": "ssp/extras/league"})
-        elif games:
+            self._known.add((game["round"], game["incarnation"]))
+        if self._standing is not None:
             self._standing.add(games, episodes)
-            self._set("league", "", self._standing.shown())
 
     def _round(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """Count a game in its round's row: [step, lowest and highest version of who asks, the same
@@ -282,6 +286,11 @@ class Board:
         newest step, games, attempts scored, solve rate, whether a transcript is on record]."""
         id = identify(game["question"] or "", game["target"] or "")
         self._questions.setdefault(id, []).append(game["id"])
+        self._questions.move_to_end(id)
+        if len(self._questions) > QUESTIONS:
+            oldest, _ = self._questions.popitem(last=False)
+            self._scores.pop(oldest, None)
+            del self._rows["questions", oldest]
         fresh: list[Any] = [game["question"], game["target"], game["verdict"], game["rule"]]
         fresh += [game["proposer_version"], 0, 0, 0, None, False]
         _, old = self._rows.get(("questions", id), (0, fresh))

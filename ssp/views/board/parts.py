@@ -1,12 +1,12 @@
 """Parts of the document, bounded for any run: spans of the timeline, the yardstick's rates."""
 
 import json
-import os
 from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import holding
+from ssp.record.reader import Tail
 
 SPANS = 1500
 """Spans of the timeline that are kept: the newest ones."""
@@ -15,30 +15,6 @@ SPANS = 1500
 def short(value: float | None) -> float | None:
     """The value in five digits: what a picture shows, in half the bytes."""
     return None if value is None else float(f"{value:.5g}")
-
-
-class Tail:
-    """Reads what is appended to `path`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = -1
-        self._at = 0
-
-    def lines(self) -> list[str]:
-        """The lines since the last call; none when there is no file yet."""
-        if not self._path.is_file():
-            return []
-        with self._path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            # A run that goes on takes the closing bracket of its timeline away.
-            self._at = min(self._at, status.st_size) if status.st_ino == self._file else 0
-            file.seek(self._at)
-            data = file.read()
-        data = data[: data.rfind(b"\n") + 1]
-        self._file = status.st_ino
-        self._at = self._at + len(data)
-        return data.decode("utf-8", "replace").split("\n")[:-1]
 
 
 class Spans:

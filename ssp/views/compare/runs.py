@@ -57,7 +57,7 @@ class Run:
         self.folder = folder
         self.metric = metric
         self.name = folder.name
-        self.records = Records(folder)
+        self.records = Records(folder, roles=[EVAL])
         self.settings = dotted(self.records.cfg)  # a world's name and its file's path are the same
         self.settings["game.kind"] = games.place(self.records.cfg.game.kind)
         lines = read_metrics(folder.metrics)

@@ -88,15 +88,15 @@ def named(run: RunFolder, id: str) -> RecordedEpisode:
 
 
 class Records:
-    """The episodes of one run; its own code, where `trusted`, may price them again. InputError for
-    what is no played run."""
+    """The episodes of one run; its own code, where `trusted`, may price them again. `roles`: whose
+    episodes are read, all without any. InputError for what is no played run."""
 
-    def __init__(self, run: RunFolder, trusted: bool = False) -> None:
+    def __init__(self, run: RunFolder, trusted: bool = False, roles: Sequence[str] = ()) -> None:
         self.run = run
         self.reader = RunReader(run, trusted)
         self.cfg = concrete(self.reader.cfg)
         with self.reader.ledger() as ledger:
-            rows = ledger.played([*self.cfg.spec.role_blocks, EVAL])
+            rows = ledger.played(roles or [*self.cfg.spec.role_blocks, EVAL])
             self._rows = {row["id"]: row for row in rows}
             self.versions = ledger.versions()
             games = {row["game_id"] for row in rows if row["kind"] != EVALUATION}

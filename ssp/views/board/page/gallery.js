@@ -105,7 +105,8 @@ class Gallery {
     if (!mine()) return;
     this.found = Array.from(keys, key => SSP.questions[last ? MANY - 1 - key % MANY : key % MANY]);
     this.selected = Math.max(0, kept === null ? 0 : this.found.findIndex(one => one.id === kept));
-    this.count.textContent = `${whole(found.length)} of ${whole(SSP.questions.length)}`;
+    const all = SSP.questions.length, newest = all < SSP.run.questions ? "" : ", the newest of the run";
+    this.count.textContent = `${whole(found.length)} of ${whole(all)}${newest}`;
     const nothing = found.length ? "" : SSP.questions.length ? "none fits the filters" : "no question yet";
     put(this.nothing, nothing);
     this.nothing.hidden = !nothing;
