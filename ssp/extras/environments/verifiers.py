@@ -1,11 +1,20 @@
 """Plays an environment of `verifiers`: it asks the policy at the episode's endpoint, and its rubric
 scores what came of it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import hold, holding
 from ssp.extras.environments import ended, write_rows
+
+_ROW = re.compile(r", row (\d+)\Z")
+_MISTAKES = {"EmptyModelResponseError", "InvalidModelResponseError", "ToolParseError"}
+"""Errors of verifiers for what the policy wrote, or did not write."""
+
+
+class PolicyMistake(Exception):
+    """What the policy wrote has ended a rollout."""
 
 
 def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
@@ -23,24 +32,30 @@ def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
         rule, step = "an environment of verifiers is installed", "pip install it"
         with holding(Exception, rule, lambda error: f"{environment}: {error}", step):
             loaded = load_environment(environment, **options)
-    rows: dict[str, dict[str, Any]] = {}
-    for each in loaded.get_dataset():
-        prompt = each["prompt"]
-        asked = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
-        rows[asked] = dict(each)
+    rows = [dict(each) for each in loaded.get_dataset()]
 
     async def solve(question: str, client: Any, model: str, tools: Any) -> Any:
-        known, step = question in rows, "write the rows again"
-        hold(known, "a row asks what the environment asks", question[:80], step)
+        numbered = _ROW.search(question.rstrip("?"))
+        number = int(numbered[1]) if numbered else len(rows)
+        known, step = number < len(rows), "write the rows again"
+        hold(known, "a question ends with `, row N` of the environment", question[-80:], step)
         asking = OpenAIChatCompletionsClient(client)
-        output = await loaded.run_rollout(rows[question], asking, model, {})
-        if output.get("error"):
-            raise RuntimeError(output["error"])
+        output = await loaded.run_rollout(rows[number], asking, model, {})
+        error = output.get("error")
+        if error:
+            kind = PolicyMistake if error["error"] in _MISTAKES else RuntimeError
+            raise kind(error["error_chain_str"])
         score = float(output["reward"])
         return ended(score, solved), score
 
     def write(path: Path | str, number: int) -> None:
-        write_rows(path, [*rows][:number])
+        questions = []
+        for index, row in enumerate(rows[:number]):
+            prompt = row["prompt"]
+            asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+            questions.append(f"{asked}, row {index}")  # two may ask the same
+        write_rows(path, questions)
 
+    solve.mistakes = (PolicyMistake,)  # type: ignore[attr-defined]
     solve.write = write  # type: ignore[attr-defined]
     return solve
