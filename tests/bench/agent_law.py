@@ -5,8 +5,8 @@
 A plain loop over the `openai` SDK, and the agents of `tests/rollout/frameworks.py` (those that are installed) play so many episodes
 each of three turns with a search after each, every second turn streamed, against the torch engine with a small random Qwen2
 (float32, temperature 1). Of every episode each model token's log-prob is computed again in its own row by transformers; the
-batch's mask is compared with the log's. Prints a line an agent: episodes, model tokens, rows, and the largest difference (1e-4
-is allowed).
+batch's mask is compared with the log's. Prints a line an agent: episodes, voids, mistakes of
+the policy, model tokens, rows, and the largest difference (1e-4 is allowed).
 """
 
 from __future__ import annotations
@@ -89,19 +89,21 @@ def main() -> None:
             continue
         agent = agents.find("bench", lambda _, solve=solve: solve, 300.0)
         settings = Settings(limits(searches=9, turn_tokens=16, total_tokens=3900), 1.0, 3, agent=agent)
-        done = tokens = rows = voids = 0
+        done = tokens = rows = voids = mistakes = 0
         largest = 0.0
         while done < args.episodes:
             given = tasks(min(AT_ONCE, args.episodes - done))
             given = [replace(task, seed=args.first + done + number) for number, task in enumerate(given)]
             episodes, _ = rollout(engine, renderer, Books(), given, settings)
             voids += sum(episode.outcome is Outcome.VOID for episode in episodes)
+            mistakes += sum(episode.stopped == "mistake" for episode in episodes)
             found = check(model, [episode for episode in episodes if episode.outcome is not Outcome.VOID])
             done, tokens, rows, largest = (
                 done + len(episodes), tokens + found[0], rows + found[1], max(largest, found[2])
             )  # fmt: skip
         print(
-            f"{solve.__name__}: {done} episodes, {voids} void, {tokens} model tokens, {rows} rows, {largest:.1e}",
+            f"{solve.__name__}: {done} episodes, {voids} void, {mistakes} mistakes, {tokens} model tokens, {rows} rows,"
+            f" {largest:.1e}",
             flush=True,
         )
     engine.stop()
