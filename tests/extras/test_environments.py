@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,10 @@ def test_an_environment_of_gymnasium_that_cannot_be_played_is_refused(gymnasium:
 
 
 class Sums:
-    """Asks for sums, as they come with blanks, and twice the same with another right answer."""
+    """Asks for sums, as they come with blanks, and twice the same with another right answer; sets a signal's handler."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 
     def get_dataset(self) -> list[dict[str, Any]]:
         asked = [(f" {n} + {n}?\n", f"{2 * n}") for n in range(3)] + [("Guess.", "7"), ("Guess.", "8")]
@@ -128,7 +133,9 @@ def test_an_environment_of_verifiers_asks_the_policy_and_scores_it(monkeypatch: 
     made.OpenAIChatCompletionsClient = lambda client: client  # type: ignore[attr-defined]
     made.load_environment = lambda name, **options: {"sums": Sums}[name](**options)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "verifiers", made)
-    solve = verifiers.player("sums")
+    with ThreadPoolExecutor(1) as threads:  # as players load it
+        solve, made_here = threads.map(verifiers.player, ["sums", Sums])
+    assert playing(made_here, ", row 1", "2").earned == [1.0]
     solve.write(tmp_path / "rows.jsonl", 5)
     asked = [question.question for question in read_questions(tmp_path / "rows.jsonl")]
     right, wrong = playing(solve, asked[2], "It is 4."), playing(solve, asked[2], "It is 5.")

@@ -2,6 +2,9 @@
 scores what came of it."""
 
 import re
+import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,8 @@ class PolicyMistake(Exception):
 
 
 def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
-    """The agent that plays an environment, or the one of this name, loaded with `options`;
-    `solver.agent` names it.
+    """The agent that plays an environment: the one of this name, loaded with `options`, or what a
+    function without parameters makes; `solver.agent` names it.
 
     `solved`: the score of a right answer. InputError for a missing package, and for an environment
     that cannot be loaded."""
@@ -31,7 +34,9 @@ def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
     if isinstance(environment, str):
         rule, step = "an environment of verifiers is installed", "pip install it"
         with holding(Exception, rule, lambda error: f"{environment}: {error}", step):
-            loaded = load_environment(environment, **options)
+            loaded = _made(lambda: load_environment(environment, **options))
+    elif callable(environment):
+        loaded = _made(environment)
     rows = [dict(each) for each in loaded.get_dataset()]
 
     async def solve(question: str, client: Any, model: str, tools: Any) -> Any:
@@ -59,3 +64,16 @@ def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
     solve.mistakes = (PolicyMistake,)  # type: ignore[attr-defined]
     solve.write = write  # type: ignore[attr-defined]
     return solve
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """What `make` makes. Environments set handlers of signals, which a thread other than the main
+    one may not, as a player's is: they get none there."""
+    if threading.current_thread() is threading.main_thread():
+        return make()
+    own = signal.signal
+    signal.signal = lambda *_: None  # type: ignore[assignment]
+    try:
+        return make()
+    finally:
+        signal.signal = own
