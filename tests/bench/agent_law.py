@@ -2,17 +2,16 @@
 
     python tests/bench/agent_law.py --episodes 1000
 
-A plain loop over the `openai` SDK, and agents of Pydantic AI, the OpenAI Agents SDK, smolagents and LangChain (those of them that
-are installed) play so many episodes each of three turns with a search after each, every second turn streamed, against the
-torch engine with a small random Qwen2 (float32, temperature 1). Of every episode each model token's log-prob is computed again
-in its own row by transformers; the batch's mask is compared with the log's. Prints a line an agent: episodes, model tokens,
-rows, and the largest difference (1e-4 is allowed).
+A plain loop over the `openai` SDK, and the agents of `tests/rollout/frameworks.py` (those that are installed) play so many episodes
+each of three turns with a search after each, every second turn streamed, against the torch engine with a small random Qwen2
+(float32, temperature 1). Of every episode each model token's log-prob is computed again in its own row by transformers; the
+batch's mask is compared with the log's. Prints a line an agent: episodes, voids, mistakes of
+the policy, model tokens, rows, and the largest difference (1e-4 is allowed).
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib.util
 import sys
 import tempfile
@@ -26,6 +25,7 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "rollout")]
 
 import families  # noqa: E402
 import torch  # noqa: E402
+from frameworks import AGENTS, PACKAGES  # noqa: E402
 from scripts import Books, limits, tasks  # noqa: E402
 from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
@@ -37,103 +37,7 @@ from ssp.game.protocols.renderer import Renderer  # noqa: E402
 from ssp.game.rollout import Settings, agents, rollout  # noqa: E402
 from ssp.learning.batch import collate  # noqa: E402
 
-TURNS, AT_ONCE, CLOSE = 3, 50, 1e-4
-
-
-async def openai_loop(question: str, client: Any, model: str, tools: Any) -> str:
-    """The SDK's own messages, appended."""
-    messages: list[Any] = [{"role": "user", "content": question}]
-    for _ in range(TURNS):
-        reply = await client.chat.completions.create(model=model, messages=messages)
-        found = await tools.call("search", {"query": "city"})
-        messages += [reply.choices[0].message, {"role": "user", "content": found}]
-    return str(reply.choices[0].message.content) or "none"
-
-
-async def pydantic_ai(question: str, client: Any, model: str, tools: Any) -> str:
-    """An agent that is run three times over one history."""
-    import pydantic_ai
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    made = pydantic_ai.Agent(
-        OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client)), instructions="Be brief."
-    )
-    history, asked = [], question
-    for turn in range(TURNS):
-        if streams(tools, turn):
-            async with made.run_stream(asked, message_history=history) as ran:
-                output = await ran.get_output()
-        else:
-            ran = await made.run(asked, message_history=history)
-            output = ran.output
-        history, asked = ran.all_messages(), await tools.call("search", {"query": "city"})
-    return str(output) or "none"
-
-
-async def openai_agents(question: str, client: Any, model: str, tools: Any) -> str:
-    """The Agents SDK, over its own list of inputs."""
-    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
-
-    set_tracing_disabled(True)
-    spoken = OpenAIChatCompletionsModel(model=model, openai_client=client)
-    agent = Agent(name="searcher", instructions="Be brief.", model=spoken)
-    inputs: list[Any] = [{"role": "user", "content": question}]
-    for turn in range(TURNS):
-        if streams(tools, turn):
-            ran: Any = Runner.run_streamed(agent, inputs)
-            async for _ in ran.stream_events():
-                pass
-        else:
-            ran = await Runner.run(agent, inputs)
-        found = await tools.call("search", {"query": "city"})
-        inputs = [*ran.to_input_list(), {"role": "user", "content": found}]
-    return str(ran.final_output) or "none"
-
-
-async def smolagents(question: str, client: Any, model: str, tools: Any) -> str:
-    """Two steps of an agent that calls tools, and its answer, in its own threads."""
-    from smolagents import OpenAIModel, ToolCallingAgent, tool
-
-    @tool
-    def search(query: str) -> str:
-        """Searches the document collection.
-
-        Args:
-            query: what to look for
-        """
-        return str(asyncio.run(tools.call("search", {"query": query})))
-
-    key = {"api_base": str(client.base_url), "api_key": client.api_key}
-    spoken = OpenAIModel(model_id=model, tool_choice="auto", client_kwargs={"max_retries": 0}, **key)
-    agent = ToolCallingAgent(
-        tools=[search], model=spoken, max_steps=2, verbosity_level=0, stream_outputs=streams(tools, 0)
-    )
-    return str(await asyncio.to_thread(agent.run, question)) or "none"
-
-
-async def langgraph(question: str, client: Any, model: str, tools: Any) -> str:
-    """LangChain's agent, which is a graph, over the messages of its last state."""
-    from langchain.agents import create_agent
-    from langchain_openai import ChatOpenAI
-
-    key = {"base_url": str(client.base_url), "api_key": client.api_key}
-    messages: list[Any] = [{"role": "user", "content": question}]
-    for turn in range(TURNS):
-        spoken = ChatOpenAI(model=model, max_retries=0, streaming=streams(tools, turn), **key)
-        done = await create_agent(spoken, [], system_prompt="Be brief.").ainvoke({"messages": messages})
-        found = await tools.call("search", {"query": "city"})
-        messages = [*done["messages"], {"role": "user", "content": found}]
-    return str(done["messages"][-1].text) or "none"
-
-
-def streams(tools: Any, turn: int) -> bool:
-    """Every second turn is streamed."""
-    return bool((tools.episode.seed + turn) % 2)
-
-
-PACKAGES = {"openai_loop": "openai", "openai_agents": "agents", "langgraph": "langchain_openai"}
-AGENTS = (openai_loop, pydantic_ai, openai_agents, smolagents, langgraph)
+AT_ONCE, CLOSE = 50, 1e-4
 
 
 def check(model: Any, episodes: list[Any]) -> tuple[int, int, float]:
@@ -164,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("only", nargs="*", help="names of agents; all by default")
     parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first episode's seed, to play the rest another time")
     args = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = families.qwen()
@@ -184,19 +89,21 @@ def main() -> None:
             continue
         agent = agents.find("bench", lambda _, solve=solve: solve, 300.0)
         settings = Settings(limits(searches=9, turn_tokens=16, total_tokens=3900), 1.0, 3, agent=agent)
-        done = tokens = rows = voids = 0
+        done = tokens = rows = voids = mistakes = 0
         largest = 0.0
         while done < args.episodes:
             given = tasks(min(AT_ONCE, args.episodes - done))
-            given = [replace(task, seed=done + number) for number, task in enumerate(given)]
+            given = [replace(task, seed=args.first + done + number) for number, task in enumerate(given)]
             episodes, _ = rollout(engine, renderer, Books(), given, settings)
             voids += sum(episode.outcome is Outcome.VOID for episode in episodes)
+            mistakes += sum(episode.stopped == "mistake" for episode in episodes)
             found = check(model, [episode for episode in episodes if episode.outcome is not Outcome.VOID])
             done, tokens, rows, largest = (
                 done + len(episodes), tokens + found[0], rows + found[1], max(largest, found[2])
             )  # fmt: skip
         print(
-            f"{solve.__name__}: {done} episodes, {voids} void, {tokens} model tokens, {rows} rows, {largest:.1e}",
+            f"{solve.__name__}: {done} episodes, {voids} void, {mistakes} mistakes, {tokens} model tokens, {rows} rows,"
+            f" {largest:.1e}",
             flush=True,
         )
     engine.stop()

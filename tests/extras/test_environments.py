@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ssp import engines
 from ssp.base.episode import SOLVER, Episode, Task
 from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, SimulatedConfig
+from ssp.data.readers import read_questions
 from ssp.extras.environments import gym, verifiers
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
@@ -104,17 +107,25 @@ def test_an_environment_of_gymnasium_that_cannot_be_played_is_refused(gymnasium:
 
 
 class Sums:
-    """Asks for sums; `answer` is right."""
+    """Asks for sums, as they come with blanks, and twice the same with another right answer; sets a signal's handler."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 
     def get_dataset(self) -> list[dict[str, Any]]:
-        return [{"prompt": [{"role": "user", "content": f"{n} + {n}?"}], "answer": f"{2 * n}"} for n in range(3)]
+        asked = [(f" {n} + {n}?\n", f"{2 * n}") for n in range(3)] + [("Guess.", "7"), ("Guess.", "8")]
+        return [{"prompt": [{"role": "user", "content": text}], "answer": answer} for text, answer in asked]
 
     async def run_rollout(self, row: Any, client: Any, model: str, sampling: Any) -> dict[str, Any]:
+        error = None
         try:
             reply = await client.chat.completions.create(model=model, messages=row["prompt"], **sampling)
-        except Exception as error:
-            return {"reward": 0.0, "error": str(error)}
-        return {"reward": float(row["answer"] in reply.choices[0].message.content), "error": None}
+            said = reply.choices[0].message.content
+            error = None if said else "EmptyModelResponseError"
+        except Exception as raised:
+            said, error = "", type(raised).__name__
+        told = {"error": error, "error_chain_repr": f"{error}()", "error_chain_str": f"{error}: no text"}
+        return {"reward": float(row["answer"] in said), "error": told if error else None}
 
 
 def test_an_environment_of_verifiers_asks_the_policy_and_scores_it(monkeypatch: Any, tmp_path: Path) -> None:
@@ -122,12 +133,23 @@ def test_an_environment_of_verifiers_asks_the_policy_and_scores_it(monkeypatch: 
     made.OpenAIChatCompletionsClient = lambda client: client  # type: ignore[attr-defined]
     made.load_environment = lambda name, **options: {"sums": Sums}[name](**options)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "verifiers", made)
-    solve = verifiers.player("sums")
-    right, wrong = playing(solve, "2 + 2?", "It is 4."), playing(solve, "2 + 2?", "It is 5.")
+    with ThreadPoolExecutor(1) as threads:  # as players load it
+        solve, made_here = threads.map(verifiers.player, ["sums", Sums])
+    assert playing(made_here, ", row 1", "2").earned == [1.0]
+    solve.write(tmp_path / "rows.jsonl", 5)
+    asked = [question.question for question in read_questions(tmp_path / "rows.jsonl")]
+    right, wrong = playing(solve, asked[2], "It is 4."), playing(solve, asked[2], "It is 5.")
     assert [(one.final, one.earned) for one in (right, wrong)] == [("solved", [1.0]), ("failed", [0.0])]
+    assert "<|im_start|>user\n 2 + 2?\n<|im_end|>" in right.text
+    assert [playing(solve, each, "8").earned for each in asked[3:]] == [[0.0], [1.0]]
+    silent = playing(solve, asked[2], "")
+    assert (silent.stopped, silent.cause, silent.detail) == (
+        "mistake",
+        "",
+        "PolicyMistake: EmptyModelResponseError: no text",
+    )
     assert playing(solve, "7 + 7?", "It is 14.").cause == "agent_failed"
-    solve.write(tmp_path / "rows.jsonl", 2)
-    assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])["question"] == "1 + 1?"
+    assert playing(solve, "7 + 7?, row 5", "It is 14.").cause == "agent_failed"
     with pytest.raises(InputError, match="is installed"):
         verifiers.player("products")
     monkeypatch.setitem(sys.modules, "verifiers", None)
