@@ -1,8 +1,8 @@
 """Make the start policies of `configs/english.yaml`, which ssp/extras/english/starts ships as adapters of SmolLM2-135M-Instruct.
 
     bash launch/setup.sh english; ssp download smollm2-135m
-    python tests/bench/english_starts.py solver --work DIR      # one core, float32: about 15 minutes
-    python tests/bench/english_starts.py teacher --work DIR     # about three hours; the same command goes on where it was stopped
+    python tests/bench/english_starts.py solver --work DIR      # one core, float32: ten minutes
+    python tests/bench/english_starts.py teacher --work DIR     # about an hour and a half; the same command goes on where it was stopped
 
 Each is a warm start (`ssp warmup`) of low-rank adapters on the world's own traces: the teacher on those of all roles, the
 solver on a few of its own, so that it knows the form and little else. What they changed is written as two factors for each weight,
@@ -37,15 +37,17 @@ LR = 1e-3
 
 @dataclass(frozen=True)
 class Start:
-    """How one is taught: rank of its adapters, the role whose traces it learns, how many of them (0: all), passes."""
+    """How one is taught: rank of its adapters, the role whose traces it learns, how many of them (0: all), passes, and traces an
+    update."""
 
     rank: int
     role: str
     traces: int
     epochs: int
+    batch: int
 
 
-KINDS = {"teacher": Start(16, "all", 0, 2), "solver": Start(8, "solver", 64, 1)}
+KINDS = {"teacher": Start(16, "all", 0, 1, 4), "solver": Start(8, "solver", 128, 1, 4)}
 
 
 def taught(start: Start, name: str, work: Path) -> Path:
@@ -64,6 +66,7 @@ def taught(start: Start, name: str, work: Path) -> Path:
             f"defaults.learner.lora.rank={start.rank}",
             f"warmup.data={data}",
             f"warmup.epochs={start.epochs}",
+            f"warmup.batch={start.batch}",
             f"warmup.lr={LR}",
         ]
         role = [] if start.role == "all" else ["--role", start.role]
