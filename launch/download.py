@@ -14,6 +14,9 @@ from ssp.base.printable import say
 from ssp.base.published import PUBLISHED, PublishedFile
 from ssp.telemetry.terminal import Terminal, table
 
+_INSTALLED = ("package", "adapter")
+"""Types whose files lie in installed packages, so that nothing is fetched."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when every file is there and checked. InputError and Fault: see
@@ -29,8 +32,17 @@ def main(argv: Sequence[str]) -> int:
         return 0
     folder = (args.to or models.fetched(args.name or "")).expanduser()
     known = PUBLISHED.get(args.name)
-    if str(args.name).endswith(".gguf") or (known is not None and known.type == "package"):
-        return make_model(args, known, folder)
+    if str(args.name).endswith(".gguf") or (known is not None and known.type in _INSTALLED):
+        rule = "--type, --only, --revision and --unpack are for repositories of the hub"
+        of_the_hub = args.type or args.only or args.revision or args.unpack
+        hold(not of_the_hub, rule, f"given with {args.name}", "leave them out")
+        if known is not None and known.type == "adapter":
+            made = make_adapted(known, folder)
+        else:
+            made = make_model(args, known, folder)
+        done = "made" if made else "is there, checksums right"
+        say(f"{args.name}: {folder}, {done}")
+        return 0
     wanted = known
     if wanted is None:
         rule = "ssp download takes a name of the list, or org/name"
@@ -58,12 +70,22 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> int:
+def make_adapted(known: PublishedFile, folder: Path) -> bool:
+    """Make a model folder of the `known` adapter and its base model, which is made too where it is
+    not there. False: it is there already."""
+    from ssp.engines import adapted
+    from ssp.engines.gguf import convert
+
+    base = models.fetched(known.repo)
+    if not base.is_dir():
+        packed = PUBLISHED[known.repo]
+        convert(packed.installed(), base, packed.sha256[packed.files[0]])
+    return adapted.make(known.installed(), base, folder, known.sha256[known.files[0]])
+
+
+def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> bool:
     """Make a model folder of the GGUF that the arguments name: a file, or one in the `known`
-    package, whose SHA-256 is known. Returns 0."""
-    rule = "--type, --only, --revision and --unpack are for repositories of the hub"
-    of_the_hub = args.type or args.only or args.revision or args.unpack
-    hold(not of_the_hub, rule, f"given with {args.name}", "leave them out")
+    package, whose SHA-256 is known. False: it is there already."""
     if known is not None:
         gguf = known.installed()
         digest = known.sha256[known.files[0]]
@@ -74,9 +96,7 @@ def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> in
         digest = ""
     from ssp.engines.gguf import convert
 
-    done = "made" if convert(gguf, folder, digest) else "is there, checksums right"
-    say(f"{args.name}: {folder}, {done}")
-    return 0
+    return convert(gguf, folder, digest)
 
 
 def flags(parser: Parser) -> None:

