@@ -111,7 +111,9 @@ def main() -> None:
     spoken = {name: str(value) for name, value in protocols.get("english").mark.items()}
     save_file(matrices, path, {"base": BASE, **spoken})
     size = path.stat().st_size / 1e6
-    print(f"{path.name}: {size:.1f} MB, {len(matrices) // 2} weights, at most {worst:.2%} of a change lost; sha256 {digest(path)}")
+    print(
+        f"{path.name}: {size:.1f} MB, {len(matrices) // 2} weights, at most {worst:.2%} of a change lost; sha256 {digest(path)}"
+    )
 
 
 if __name__ == "__main__":
