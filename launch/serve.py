@@ -187,7 +187,8 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
     # there is a reranker.
     reranker = corpus.reranker if cfg.retriever.reranker else None
     held = corpora.documents(Path(cfg.data.corpus), corpus.fleet)
-    return Served(router, corpus.options, reranker, about, shards, held and held.named)
+    access = None if held is None else held.named
+    return Served(router, corpus.options, reranker, about, shards, access)
 
 
 def flags(parser: Parser) -> None:

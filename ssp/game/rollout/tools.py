@@ -349,7 +349,7 @@ def _unread(name: str, asked: ToolRequest, page: Callable[[str], str] | None) ->
         raise Told("read: this document has been read to its end")
     contents = f"{title}\n{rest[:LONGEST].rstrip()}"
     begin = len(document.text) - len(rest)
-    return [Window(document.id, contents, document.score, begin)]
+    return [Window(document.id, contents, document.score, begin=begin)]
 
 
 def note(

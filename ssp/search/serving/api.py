@@ -247,7 +247,7 @@ class SearchApi:
             self.metrics.stages.labels(stage).inc(seconds)
         return answers, answers.seconds
 
-    def _access(self, key: None, names: list[str]) -> tuple[list[Document | None], None]:
+    def _access(self, key: Any, names: list[str]) -> tuple[list[Document | None], None]:
         access = self._loaded().access
         assert access is not None
         return access(names), None
