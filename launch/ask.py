@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
         step = "type it in UTF-8"
         with holding(TypeError, "a question is valid Unicode", lambda _: repr(question), step):
             build.check_words(tokenizer, [question])
+        answers = golds.asked(cfg, corpus, question)
         task = Task(
             id="ask",
             game="ask",
@@ -59,12 +60,12 @@ def main(argv: Sequence[str]) -> int:
             fields={"question": question},
             corpus=corpus,
             prompt=cfg.spec.examining.prompt,
+            row={"id": "ask", "golds": list(answers)},
         )
         (episode,) = play([task])
         for kind, start, end in episode.log.stretches():
             text = decode(tokenizer, episode.log.ids[start:end])
             console.print(transcript.piece(protocol, task.prompt, kind, text))
-        answers = golds.asked(cfg, corpus, question)
         right = golds.right(cfg, episode.final, answers)
         console.print(transcript.outcome(episode, answers, right))
         return episode

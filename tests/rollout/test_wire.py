@@ -196,6 +196,8 @@ def returning(*answers: Any) -> Any:
         (("Paris", [0.5, -0.25]), "Paris", (0.25, (0.5, -0.25))),
         (("Paris", [0.5]), "Paris", (0.5, ())),
         (("Lyon", 0), "Lyon", (0.0, ())),
+        ((None, -0.5), "", (-0.5, ())),
+        ((" ", [0.5, -0.25]), "", (0.25, (0.5, -0.25))),
         (("Paris",), "Paris", (1.0, ())),
         (("Lyon",), "Lyon", (0.0, ())),
     ],
@@ -219,8 +221,9 @@ def test_a_reward_that_is_none_voids(returned: Any) -> None:
     assert (episode.outcome, episode.cause, episode.earned) == (Outcome.VOID, "agent_result", [])
 
 
-def test_no_answer_earns_what_no_answer_earns() -> None:
-    episode = playing(returning(None, 0.9), "Paris<|im_end|>")
+@pytest.mark.parametrize("answer", [None, "", " "])
+def test_no_answer_and_no_reward_is_none_handed_in(answer: str | None) -> None:
+    episode = playing(returning(answer), "Paris<|im_end|>")
     assert (episode.stopped, episode.outcome, episode.final) == ("malformed", None, None)
 
 

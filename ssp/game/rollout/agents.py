@@ -243,8 +243,9 @@ def _place(error: BaseException) -> str:
 
 
 def _results(returned: object, episode: Episode) -> tuple[str | None, list[float]]:
-    """The answer that an agent returned, None for an empty one, and the reward that came with it:
-    one number, or one a turn, or none. Fault `agent_result` for anything else."""
+    """The answer that an agent returned, and the reward that came with it: one number, or one a
+    turn, or none. The answer is None for an empty one without a reward; with one it is paid. Fault
+    `agent_result` for anything else."""
     answer, rewards = returned, list[Any]()
     if isinstance(returned, tuple) and len(returned) == 2:
         answer, reward = returned
@@ -258,7 +259,8 @@ def _results(returned: object, episode: Episode) -> tuple[str | None, list[float
     text = "" if answer is None else str(answer)
     # It may hold half of a surrogate pair.
     final = text.encode("utf-8", "replace").decode().strip()
-    return final or None, [float(one) for one in rewards]
+    handed_in = final or rewards
+    return final if handed_in else None, [float(one) for one in rewards]
 
 
 def _is_number(value: object) -> bool:
