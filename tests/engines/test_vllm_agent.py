@@ -15,9 +15,10 @@ from ssp.game.rollout import Settings, agents, rollout
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "rollout"))
 import families  # noqa: E402
+from frameworks import openai_loop  # noqa: E402
 from scripts import Books, limits, tasks  # noqa: E402
 
-from tests.bench.agent_law import check, openai_loop  # noqa: E402
+from tests.bench.agent_law import check  # noqa: E402
 
 pytest.importorskip("openai")
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]

@@ -39,6 +39,10 @@ class Words:
     def encode(self, text: str) -> list[int]:
         return [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in text.split()]
 
+    @property
+    def backend_tokenizer(self) -> Words:
+        return self
+
     def decode(self, ids: Sequence[int], **options: bool) -> str:
         assert not any(options.values())
         words = {id: word for word, id in self.vocabulary.items()}
