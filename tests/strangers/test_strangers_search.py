@@ -215,6 +215,14 @@ def test_transcripts_of_others_become_traces_in_every_protocol(tmp_path: Path, n
         assert "<think>a</think>" in trace.turns[0]
 
 
+def test_a_result_in_the_protocols_own_tags_is_no_turn(tmp_path: Path) -> None:
+    said = "<search> oru </search> <result>Doc 1(Title: Oru) x</result> <answer> \\boxed{Talvik} </answer>"
+    path = written(tmp_path / "t.jsonl", [{"question": "which town?", "response": said}])
+    (trace,) = transcripts.read([path], protocols.get("research"))
+    assert trace["turns"] == ["<search> oru </search>", "<answer> \\boxed{Talvik} </answer>"]
+    assert trace["results"] == [[{"id": "1", "contents": '"Oru"\nx'}]]
+
+
 ASKED_FOR = {"role": "user", "content": "which town?"}
 SEARCH = {"function": {"name": "search", "arguments": {"query": "oru"}}}
 

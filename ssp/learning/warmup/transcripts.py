@@ -54,7 +54,10 @@ def _trace(row: Row, protocol: Protocol) -> dict[str, Any]:
         rule = f"a transcript has its turns in {', '.join(FORMS)}"
         step = "name its column so; questions become traces with --found"
         row.fail("messages", rule, row.lacks(), step)
-    question, parts = _response(row) if form == "response" else _messages(row, form)
+    if form == "response":
+        question, parts = _response(row, protocol)
+    else:
+        question, parts = _messages(row, form)
     turns: list[str] = []
     results: list[list[dict[str, str]]] = []
     open_searches = 0
@@ -120,13 +123,17 @@ def _query(call: Any) -> str:
     return ""
 
 
-def _response(row: Row) -> tuple[str, list[_Said | str]]:
-    """Search-R1's: turns and, between `<information>` tags, what they found."""
-    pieces = re.split(r"<information>(.*?)</information>", row.text("response"), flags=re.DOTALL)
+def _response(row: Row, protocol: Protocol) -> tuple[str, list[_Said | str]]:
+    """Turns and, between tags of observations, what they found. The tags are Search-R1's or those
+    of `protocol`: a result that stayed in a turn would be learned."""
+    tags = "|".join(dict.fromkeys(["information", re.escape(protocol.observation_form.tag)]))
+    response = row.text("response")
     parts: list[_Said | str] = []
-    for number, piece in enumerate(pieces):
-        parts.append(piece.strip() if number % 2 else _Said(piece.strip()))
-    return row.text("question"), parts
+    end = 0
+    for shown in re.finditer(rf"<({tags})>(.*?)</\1>", response, re.DOTALL):
+        parts += [_Said(response[end : shown.start()].strip()), shown[2].strip()]
+        end = shown.end()
+    return row.text("question"), [*parts, _Said(response[end:].strip())]
 
 
 def _turn(said: _Said, protocol: Protocol) -> tuple[str, tuple[str, ...]]:
