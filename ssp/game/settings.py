@@ -15,6 +15,7 @@ from ssp.config.rules import check_address, each_block, each_role
 from ssp.config.schema import Config
 from ssp.game import protocols, rewards
 from ssp.game.rewards import proposer
+from ssp.game.rewards.forms import TAGS
 from ssp.game.rewards.options import takes
 from ssp.game.world.files import OF_EXTRAS
 
@@ -293,6 +294,21 @@ def rewards_exist(cfg: Config, role: str) -> None:
         proposer.check(block.reward, block.reward_options, role)
     else:
         rewards.check(block.reward, block.reward_options, f"{role}.reward_options")
+
+
+@each_role
+def forms_are_read_in_their_tags(cfg: Config, role: str) -> None:
+    """A reward for the form of a response reads the tags that the protocol writes."""
+    name = cfg.block(role).reward
+    written = protocols.get(cfg.protocol).kinds
+    read = []
+    for tag, behind in TAGS.get(name, {}).items():
+        if not behind or behind in written:
+            read.append(tag)
+    missing = [tag for tag in read if tag not in written]
+    rule = f"{role}.reward={name} reads the tags {', '.join(read)}"
+    value = f"protocol={cfg.protocol} has no {', '.join(missing)}"
+    hold(not missing, rule, value, f"take a protocol that has them, or set {role}.reward=em")
 
 
 def warnings(cfg: Config) -> list[str]:

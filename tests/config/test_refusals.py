@@ -53,6 +53,8 @@ REFUSED = {
         ),
         ("solver.reward_options.search_cost=-0.1", "search_cost is a finite number of at least 0"),
         ("proposer.reward_options.search_cost=0.1", "proposer.reward_options takes these options: none"),
+        ("protocol=recall solver.reward=format_em", "reads the tags think, search, information, answer"),
+        ("protocol=search-r1 solver.reward=research", "has no result"),
         ("solver.limits.overflow=drop solver.algorithm=grpo_turns", "one advantage an episode"),
         ("solver.search.kind=entropy solver.algorithm=grpo_turns", "information of one's own splits"),
         ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "solver.algorithm=grpo"),

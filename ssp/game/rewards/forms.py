@@ -18,6 +18,15 @@ from ssp.game.rewards.match import (
     without_end,
 )
 
+_ALL = {"think": "", "search": "", "information": "", "answer": ""}
+TAGS = {
+    "format_em": _ALL,
+    "research": {"think": "", "answer": "", "result": "search"},
+    "ssrl": _ALL,
+}
+"""Reward → the tags that it reads, each with the tag behind which alone it is looked for ("" for
+anywhere). Of another protocol's response it would see no form at all."""
+
 _TAG = r"</?(?:think|search|information|answer)>"
 _TEXT = rf"(?:(?!{_TAG}).)*+"
 _THOUGHT = rf"<think>{_TEXT}</think>\s*"

@@ -102,5 +102,6 @@ RULES: tuple[Rule, ...] = (
     run_name_is_a_name,
     game.judge_can_answer,
     game.rewards_exist,
+    game.forms_are_read_in_their_tags,
     *placement.RULES,
 )
