@@ -10,14 +10,11 @@ from typing import Any
 
 from ssp.base.errors import hold, holding
 from ssp.extras.environments import ended, write_rows
+from ssp.game.rollout.longlived import PolicyMistake
 
 _ROW = re.compile(r", row (\d+)\Z")
 _MISTAKES = {"EmptyModelResponseError", "InvalidModelResponseError", "ToolParseError"}
 """Errors of verifiers for what the policy wrote, or did not write."""
-
-
-class PolicyMistake(Exception):
-    """What the policy wrote has ended a rollout."""
 
 
 def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:

@@ -32,7 +32,7 @@ _DECODER = json.JSONDecoder()
 
 
 class PolicyMistake(Exception):
-    """What the program calls the policy's own mistake."""
+    """What the policy wrote, as a program or an environment says, has ended its episode."""
 
 
 class ProgramEnded(Exception):
