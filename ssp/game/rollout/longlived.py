@@ -27,7 +27,6 @@ MOST = 2**22
 WAITS = 2.0
 """Seconds in which a program that has closed its output ends, and its last lines arrive."""
 
-
 _DECODER = json.JSONDecoder()
 
 

@@ -57,11 +57,16 @@ async def _manager() -> Any:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     async def hold(opened: asyncio.Future[Any]) -> None:
-        server = Server("ssp", on_list_tools=_listed, on_call_tool=_called)
-        manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
-        async with manager.run():
-            opened.set_result(manager)
-            await asyncio.Event().wait()
+        try:
+            server = Server("ssp", on_list_tools=_listed, on_call_tool=_called)
+            manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
+            async with manager.run():
+                opened.set_result(manager)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)  # else whoever calls would wait for good
 
     if not _OPENED:
         _OPENED.append(asyncio.get_running_loop().create_future())
