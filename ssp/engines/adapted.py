@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ssp.base import cache, models
-from ssp.base.errors import InputError, hold
+from ssp.base import models
+from ssp.base.errors import hold
 from ssp.base.files import digest
-from ssp.record.manifest import read_record, seal, sound
+from ssp.record.manifest import filled, seal
 
 UP, DOWN = ".up", ".down"
 """What the names of an adapter's two matrices [rows, rank] and [rank, columns] end in, behind the
@@ -25,20 +24,7 @@ def make(adapter: Path, base: Path, folder: Path, sha256: str) -> bool:
     sha = digest(adapter) if adapter.is_file() else "no such file"
     rule = f"the adapter that is shipped has the SHA-256 {sha256}"
     hold(sha == sha256, rule, f"{adapter}: {sha}", "install this project again")
-    if folder.exists():
-        made = folder.is_dir() and read_record(folder).get("adapter", "") == sha
-        empty = folder.is_dir() and not any(folder.iterdir())
-        rule = "a model gets a folder of its own: new, empty, or made from the same adapter"
-        hold(made or empty, rule, folder, "give another folder: --to")
-    whole = partial(sound, what="adapter")
-    if whole(folder):
-        return False
-    try:
-        cache.put(folder, lambda aside: _write(adapter, base, aside, sha), whole)
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        why = f"{folder}: {error.strerror}"
-        raise InputError("the folder can be written", why, "give another: --to") from error
-    return True
+    return filled(folder, "adapter", sha, lambda aside: _write(adapter, base, aside, sha))
 
 
 def _write(adapter: Path, base: Path, folder: Path, sha: str) -> None:

@@ -7,17 +7,15 @@ compute in it where the processor can, and it takes half the place."""
 
 import contextlib
 import io
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ssp.base import cache
-from ssp.base.errors import InputError, hold, holding
+from ssp.base.errors import hold, holding
 from ssp.base.files import digest
 from ssp.base.shape import FAMILIES, NAMES
 from ssp.engines.architecture import Architecture
-from ssp.record.manifest import read_record, seal, sound
+from ssp.record.manifest import filled, seal
 
 _OTHER = (
     "take another file of the model, or its Hugging Face folder: ssp download org/name --type model"
@@ -44,21 +42,7 @@ def convert(path: Path, folder: Path, sha256: str = "") -> bool:
     step = "install the package again, in the version that is known"
     hold(sha256 in ("", sha), rule, f"{path}: {sha}", step)
 
-    if folder.exists():
-        made = folder.is_dir() and read_record(folder).get("gguf", "") == sha
-        empty = folder.is_dir() and not any(folder.iterdir())
-        rule = "a model gets a folder of its own: new, empty, or made from the same file"
-        hold(made or empty, rule, folder, "give another folder: --to")
-    whole = partial(sound, what="gguf")
-    if whole(folder):
-        return False
-    split = _check(path)
-    try:
-        cache.put(folder, lambda aside: _write(path, aside, sha, split), whole)
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        why = f"{folder}: {error.strerror}"
-        raise InputError("the folder can be written", why, "give another: --to") from error
-    return True
+    return filled(folder, "gguf", sha, lambda aside: _write(path, aside, sha, _check(path)))
 
 
 def _check(path: Path) -> Any:

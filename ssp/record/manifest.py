@@ -5,10 +5,12 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ssp.base import cache
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
 from ssp.base.models import read_json
@@ -63,6 +65,28 @@ def sound(folder: Path, what: str = EXACT) -> bool:
         return False
     record = read_record(folder)
     return what in record or what in record.get("sha256", {})
+
+
+def filled(folder: Path, what: str, sha: str, write: Callable[[Path], None]) -> bool:
+    """Have `write` fill a model's new `folder`, which is there whole or not at all. It seals it with
+    the digest `sha` of the file that the model is made from, in the entry `what`.
+
+    False: it is there already. InputError for a folder that holds something else or cannot be
+    written."""
+    if folder.exists():
+        made = folder.is_dir() and read_record(folder).get(what, "") == sha
+        empty = folder.is_dir() and not any(folder.iterdir())
+        rule = "a model gets a folder of its own: new, empty, or made from the same file"
+        hold(made or empty, rule, folder, "give another folder: --to")
+    whole = partial(sound, what=what)
+    if whole(folder):
+        return False
+    try:
+        cache.put(folder, write, whole)
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        why = f"{folder}: {error.strerror}"
+        raise InputError("the folder can be written", why, "give another: --to") from error
+    return True
 
 
 def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:

@@ -64,7 +64,8 @@ end."""
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     """The agent that `solver.agent` names: a program for each episode, one for many, or a function
-    that `place` finds. This may have `mistakes` and `golds`, and take the question's `row`. InputError for anything else."""
+    that `place` finds. This may have `mistakes` and `golds`, and take the question's `row`.
+    InputError for anything else."""
     rule = "an agent is command:PROGRAM ARGUMENTS, serve:PROGRAM ARGUMENTS, or FILE.py:NAME"
     if named.startswith(COMMAND):
         words = programs.words(named.removeprefix(COMMAND), rule)
