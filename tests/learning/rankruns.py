@@ -184,6 +184,8 @@ def main(model: Path, out: Path, phase: str, layer: str, rank: int) -> None:
     group.total([0.0])
     if phase == "first":
         os.kill(os.getpid(), signal.SIGKILL)
+    # gloo's threads would else let go of tensors while the interpreter ends, which aborts the process now and then
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
