@@ -31,12 +31,12 @@ fi
 failed=0
 table=""
 mark="$(mktemp)"
-export SSP_TEST_TINY="$mark.tiny" # tiny policies of the tests, made once for all processes
-mkdir "$SSP_TEST_TINY"
+export SSP_TEST_SHARED="$mark.shared" # tiny policies and worlds of the tests, made once for all processes
+mkdir "$SSP_TEST_SHARED"
 # Types are checked beside the fast tests: in one process, which would leave the other processors idle.
 "$bin/mypy" ssp actors launch >"$mark.types" 2>&1 &
 mypy=$!
-trap 'kill "$mypy" 2>/dev/null || true; rm -rf "$mark" "$mark.types" "$SSP_TEST_TINY"' EXIT
+trap 'kill "$mypy" 2>/dev/null || true; rm -rf "$mark" "$mark.types" "$SSP_TEST_SHARED"' EXIT
 
 # layer NAME COMMAND...: runs it to the end whatever came before, and notes time and result.
 layer() {

@@ -91,9 +91,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache and a home for runs that belong to this session: tests neither read nor leave anything elsewhere."""
     cache = tmp_path_factory.mktemp("cache")
-    shared = os.environ.get("SSP_TEST_TINY")
-    if shared:  # tiny policies take ten seconds each
-        (cache / "tiny").symlink_to(shared)
+    shared = os.environ.get("SSP_TEST_SHARED")
+    if shared:  # a tiny policy or a world takes ten seconds
+        for kind in ("tiny", "worlds"):
+            folder = Path(shared) / kind
+            folder.mkdir(exist_ok=True)
+            (cache / kind).symlink_to(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSP_CACHE", str(cache))
         patch.setenv("SSP_HOME", str(tmp_path_factory.mktemp("home")))

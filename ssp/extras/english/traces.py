@@ -5,6 +5,7 @@ of the protocol `english`, which `search-r1` shares."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -43,6 +44,9 @@ DRAWN = 500
 AGAIN = 4
 """How often a proposal comes at most: few lead over three facts ahead."""
 
+_plain = cache(normalise)
+"""Texts and targets are compared many times each."""
+
 Trace = dict[str, Any]
 Way = tuple[Chain, list[str]]
 """A chain, and the searches that find its facts, the last fact's first."""
@@ -63,6 +67,8 @@ class Script:
         self._world = world
         self._documents = world.documents()
         self._index = build(document.contents for document in self._documents)
+        self._shown: dict[str, list[Document]] = {}
+        """A query → what its search shows; most come again."""
         self._seeking: list[tuple[str, str]] = []
         """Relations, each with a form of a search for what has a thing by it."""
         for name, rule in relations().items():
@@ -71,8 +77,10 @@ class Script:
 
     def search(self, query: str) -> list[Document]:
         """What a search shows."""
-        (rows,) = self._index.search([query], TOPK).rows
-        return [self._documents[row] for row in rows if row >= 0]
+        if query not in self._shown:
+            (rows,) = self._index.search([query], TOPK).rows
+            self._shown[query] = [self._documents[row] for row in rows if row >= 0]
+        return self._shown[query]
 
     def traces(self) -> list[Trace]:
         """All traces, mixed. The proposer's targets and the verifier's questions are the proposer's
@@ -176,7 +184,7 @@ class Script:
             tried[key] += 1
             if key in done or tried[key] > TRIES:
                 continue
-            if self._world.answer(text) != target or normalise(target) in normalise(text):
+            if self._world.answer(text) != target or _plain(target) in _plain(text):
                 continue
             trace = self._searched(chain[::-1], queries)
             if trace is not None:
@@ -289,4 +297,4 @@ def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
 def _tells(proposal: Proposal, target: str) -> bool:
     """Whether a question says something of `target`."""
     ends = (proposal.chain[-1].end, proposal.chain[0].start)
-    return target in ends or normalise(target) in normalise(proposal.text)
+    return target in ends or _plain(target) in _plain(proposal.text)

@@ -36,8 +36,8 @@ def world() -> English:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return files.ensure(tmp_path_factory.mktemp("cache"))
+def made() -> dict[str, Path]:
+    return files.ensure()
 
 
 def test_every_fact_is_quoted_from_its_passage(world: English) -> None:

@@ -139,8 +139,8 @@ def test_the_worlds_own_questions_read_as_before_and_broken_ones_do_not(world: E
     assert read["right"] <= 4, "a word that says nothing more, as in: which says city"
 
 
-def test_held_out_questions_say_whether_a_fact_is_asked_forwards_or_backwards(tmp_path: Path) -> None:
-    held = read_questions(files.ensure(tmp_path)["eval"], by="form")
+def test_held_out_questions_say_whether_a_fact_is_asked_forwards_or_backwards() -> None:
+    held = read_questions(files.ensure()["eval"], by="form")
     forms = Counter((question.hops, question.category) for question in held)
     assert forms.keys() == {(1, "form.forwards"), (1, "form.backwards"), (2, ""), (3, "")}
     assert forms[1, "form.backwards"] > 50
