@@ -67,7 +67,7 @@ layer format "$bin/ruff" format --check .
 layer fast "$bin/python" -m pytest -m "not ray and not nightly and not long" -n logical --maxprocesses=4 --dist loadfile
 layer types types
 slowest=(launch/test_two_nodes launch/test_learning actors/test_learners launch/test_train launch/test_declared_on_ray
-    launch/test_warmup_command learning/test_ranks actors/test_transfer actors/test_lost_blocks plan/test_plan_and_run)
+    launch/test_warmup_command learning/test_ranks actors/test_transfer actors/test_lost_blocks engines/test_vllm_engine)
 # No other file is imported. The slowest begin (CONTRIBUTING.md says what they hold), so that no process ends long after the other.
 mapfile -t files < <({
     printf 'tests/%s.py\n' "${slowest[@]}"

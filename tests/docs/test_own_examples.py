@@ -166,7 +166,7 @@ def test_an_algorithm() -> None:
     assert weights_changed(POLICY, folder)
 
 
-@pytest.mark.ray
+@pytest.mark.nightly  # in CI: each alone in one process, above, and a file's game on Ray in test_declared_on_ray.py
 def test_own_files_reach_the_workers(newcomer: Path) -> None:
     """Reward, estimator, loss and protocol from files beside the user, on real Ray."""
     for name in ("Protocol", "Reward", "Algorithm"):

@@ -13,7 +13,8 @@ from ssp.capacity.plan.costs import Costs, own
 from ssp.capacity.plan.simulate import simulate
 from ssp.selfplay.settings import load
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+# in CI: what is planned by the coordinator in simulated time, and that runs on Ray leave no process
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 STEPS, BOUND = 8, 1
 SLEEPING = f"""steps={STEPS} schedule.preset=one-step-off schedule.in_flight=true health.on_collapse=warn
     defaults.engine.kind=simulated defaults.engine.sequences=8 defaults.engine.simulated.tokens=200
