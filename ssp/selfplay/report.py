@@ -106,7 +106,7 @@ class Report:
         for cause, count in sorted(voids.items()):
             values[f"void/{cause}"] = float(count)
         for brief in played:  # the first void of a cause is told at once, with what it said
-            if brief.detail and brief.cause not in self._heard:
+            if brief.cause and brief.detail and brief.cause not in self._heard:
                 self._heard.add(brief.cause)
                 self.say(f"void by {brief.cause}: {brief.detail} (episode {brief.id})")
         for name, count in sorted(counts.items()):

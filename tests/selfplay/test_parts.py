@@ -168,8 +168,10 @@ def test_the_first_void_of_a_cause_is_told_with_what_it_said() -> None:
     lost = brief("pg1", PROPOSER, outcome=Outcome.VOID, cause="agent_failed", detail="KeyError: 'x'")
     this = game("g1", valid=False, rule="leakage")
     this.proposal = lost
+    wrong = game("g2", valid=False, rule="malformed")
+    wrong.proposal = brief("pg2", PROPOSER, detail="JSON was wrong")  # the policy's mistake, as its agent says
     for step in (1, 2):
-        report.round(Round(step - 1, Clock(), [this]), {"agent_failed": 1})
+        report.round(Round(step - 1, Clock(), [wrong, this]), {"agent_failed": 1})
     assert sink.events == ["void by agent_failed: KeyError: 'x' (episode pg1)"]
 
 

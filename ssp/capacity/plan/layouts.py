@@ -71,7 +71,7 @@ def compare(
 def _others(cfg: Config, split: Split, costs: Costs, chosen: bool) -> Iterator[Split]:
     """Other splits of the GPUs of `split`: each with GPUs of its own, and taking turns."""
     place = cfg.placement
-    asleep = all(cfg.block(role).engine.kind == "vllm" for role in cfg.roles)  # who can be
+    asleep = all(cfg.block(role).engine.traits.sleeps for role in cfg.roles)  # who can be
     if place.layout == "shared-base" or not asleep:
         return
     for layout in ("separate", "colocate"):
