@@ -1,9 +1,9 @@
 """A user's own code by its place: `my_file.py:name`, or `package.module:name` for what Python can
 import.
 
-Owns how rewards, estimators, losses and KLs from outside the package are sealed, located and recorded.
-Workers find a file wherever they run, since `locate` makes it absolute. Code is sealed where the
-configuration of a run that is only looked at names it; sealed code is never run."""
+Owns how rewards, estimators, losses and KLs from outside the package are sealed, located and
+recorded. Workers find a file wherever they run, since `locate` makes it absolute. Code is sealed
+where the configuration of a run that is only looked at names it; sealed code is never run."""
 
 import hashlib
 import shlex
