@@ -6,6 +6,7 @@ import ast
 import json
 import shutil
 import sqlite3
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.game.judge.endpoint import Endpoint
 from ssp.game.judge.judges import rubric
+from ssp.learning import kl
 from ssp.selfplay.settings import load
 from tests.replay.replayruns import play, put, rewrite, rows
 
@@ -28,6 +30,7 @@ from pathlib import Path
 Path(__file__).with_name("executed").touch()
 from ssp.learning.algorithms.estimators import Grpo
 from ssp.learning.losses import ppo_clip as loss
+from ssp.learning.kl import k3 as kl
 class Estimator(Grpo):
     pass
 def reward(response, golds):
@@ -35,8 +38,9 @@ def reward(response, golds):
 def price(win_rate):
     return 1.0 - win_rate
 """
+CODE = {"loss": "loss", "algorithm": "Estimator", "kl.kind": "kl"}
 PLACES = {"defaults.reward": "reward", "solver.reward": "reward", "proposer.reward": "price"}
-PLACES |= {f"{role}.{key}": name for role in ROLES for key, name in (("loss", "loss"), ("algorithm", "Estimator"))}
+PLACES |= {f"{role}.{key}": name for role in ROLES for key, name in CODE.items()}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +57,8 @@ def evil(whole: Path, tmp_path: Path) -> Path:
     cfg = load(str(folder / "config.yaml"))
     cfg.solver.reward_options, cfg.proposer.reward_options = {}, {}
     for key, name in PLACES.items():
-        role, field = key.split(".")
-        setattr(getattr(cfg, role), field, f"{folder / 'evil.py'}:{name}")
+        block, _, field = key.rpartition(".")
+        setattr(attrgetter(block)(cfg), field, f"{folder / 'evil.py'}:{name}")
     (folder / "config.yaml").write_text(to_yaml(cfg))
     return folder
 
@@ -175,10 +179,12 @@ def test_a_config_that_is_typed_is_executed(evil: Path) -> None:
 
 @pytest.mark.parametrize("place", ["evil.py:reward", "os:system", "os.path.join", "ssp.base.files:whole"])
 def test_a_sealed_place_is_never_found(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.yaml").write_text(f"solver:\n  reward: {place}\n")
+    (tmp_path / "config.yaml").write_text(f"solver:\n  reward: {place}\n  kl: {{kind: {place}}}\n")
     cfg = load(str(tmp_path / "config.yaml"), trusted=False)
     with pytest.raises(InputError, match="--trust-code"):
         own.find(cfg.solver.reward, "the reward", "def reward(response, golds):")
+    with pytest.raises(InputError, match="--trust-code"):
+        kl.get(cfg.solver.kl.kind)
 
 
 def test_a_run_of_an_earlier_version_is_read_without_settings_that_are_gone(tmp_path: Path) -> None:

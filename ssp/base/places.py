@@ -8,6 +8,7 @@ is never found."""
 import functools
 import hashlib
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
 
@@ -64,6 +65,22 @@ def find(value: str, what: str, example: str) -> Any:
             )
         raise InputError(rule, f"{value}: {type(error).__name__}: {error}{line}", step_) from error
     return found
+
+
+def function(
+    value: str, what: str, parameters: str, *values: object, options: bool = False
+) -> Callable[..., Any]:
+    """The user's function at the place `value`. `values` are examples of its `parameters`; with
+    `options` it may need others too, which are given by name. InputError as of `find`, and for what
+    cannot be called so."""
+    example = f"def {value.rpartition(':')[2]}{parameters}:"
+    theirs: Callable[..., Any] = find(value, what, example)
+    rule = f"{what} is a function, called with {parameters}"
+    with holding((TypeError, ValueError), rule, str, f"write `{example}`"):
+        signature = inspect.signature(theirs)
+        bind = signature.bind_partial if options else signature.bind
+        bind(*values)
+    return theirs
 
 
 def is_file_place(place: str) -> bool:

@@ -1,15 +1,16 @@
 """A user's own code by its place: `my_file.py:name`, or `package.module:name` for what Python can
 import.
 
-Owns how rewards, estimators and losses from outside the package are sealed, located and recorded.
-Workers find a file wherever they run, since `locate` makes it absolute. Code is sealed where the
-configuration of a run that is only looked at names it; sealed code is never run."""
+Owns how rewards, estimators, losses and KLs from outside the package are sealed, located and
+recorded. Workers find a file wherever they run, since `locate` makes it absolute. Code is sealed
+where the configuration of a run that is only looked at names it; sealed code is never run."""
 
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
 from ssp.config.schema import Config
 
-KEYS = ("algorithm", "loss", "reward", "agent")
-"""Settings of a role block that may name a place."""
+KEYS = ("algorithm", "loss", "reward", "agent", "kl.kind")
+"""Settings of a role block, or of a block in it, that may name a place."""
 
 
 def seal(block: dict[str, Any]) -> None:
@@ -36,8 +37,10 @@ def seal(block: dict[str, Any]) -> None:
         return sealed_place(tool)
 
     for key in KEYS:
-        if isinstance(block.get(key), str):
-            block[key] = sealed_place(block[key])
+        outer, _, name = key.rpartition(".")
+        holder = block.get(outer) if outer else block
+        if isinstance(holder, dict) and isinstance(holder.get(name), str):
+            holder[name] = sealed_place(holder[name])
     tools = block.get("tools")
     if isinstance(tools, list):
         block["tools"] = [sealed_tool(tool) for tool in tools]
@@ -69,7 +72,9 @@ def locate(cfg: Config) -> None:
     cfg.game.kind = _located(cfg.game.kind)
     for block in (cfg.defaults, *cfg.blocks.values()):
         for key in KEYS:
-            setattr(block, key, _located(getattr(block, key)))
+            outer, _, name = key.rpartition(".")
+            holder = getattr(block, outer) if outer else block
+            setattr(holder, name, _located(getattr(holder, name)))
         block.tools = [_located(t) if isinstance(t, str) else t for t in block.tools]
         if block.guide:
             block.reward_options = {**block.reward_options, "guide": _located(block.guide)}
@@ -92,7 +97,7 @@ def prints(cfg: Config) -> dict[str, str]:
     for role in cfg.roles:
         block = cfg.block(role)
         for key in KEYS:
-            named[f"{role}.{key}"] = getattr(block, key)
+            named[f"{role}.{key}"] = attrgetter(key)(block)
         for number, tool in enumerate(block.tools):
             named[f"{role}.tools[{number}]"] = str(tool)
         named[f"{role}.reward_options.guide"] = block.guide

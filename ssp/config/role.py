@@ -142,7 +142,7 @@ class KlConfig:
     episodes. `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this
     share of itself."""
 
-    kind: Annotated[str, Names("ssp.learning.kl:ESTIMATORS")] = "k3"
+    kind: Annotated[str, Names("ssp.learning.kl:ESTIMATORS")] | Place = "k3"
     coef: Amount = 0.0
     place: Literal["loss", "reward", "advantage", "future"] = "loss"
     topk: Positive = 32

@@ -2,8 +2,9 @@
 
 Sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r =
 pi(p) / sg(pi(p)) (value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman
-2020 (joschu.net/blog/kl-approx.html); of the others, and of what each one's gradient really is:
-EMA-PG (arXiv 2602.04417). Clamps (log w at ±20, k3's value at ±10) as in verl and EMA-PG.
+2020 (joschu.net/blog/kl-approx.html); of `abs`: Search-R1 (arXiv 2503.09516); of the others, and of
+what each one's gradient really is: EMA-PG (arXiv 2602.04417). Clamps (log w at ±20, k3's value at
+±10) as in verl and EMA-PG.
 
 Those over whole next-token distributions (log-softmax), exact, or exact on k tokens with a sampled
 tail: p was drawn from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient.
@@ -19,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.errors import hold
+from ssp.base.places import function, is_own
 from ssp.config.role import KlConfig
 
 if TYPE_CHECKING:  # rules about settings read the names without torch
@@ -75,8 +77,8 @@ def k5(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """|log w|, called `abs`. Biased value; its gradient is that of the expected sign of -log w.
-    Source: Search-R1."""
+    """|log w|, called `abs`. Biased value; its gradient is that of sum_j |pi(j) - ref(j)|, twice the
+    total variation."""
     return (logprobs - reference.detach()).abs()
 
 
@@ -95,9 +97,10 @@ def full(
 ) -> Tensor:
     """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary.
 
-    Of these three: policy [M, V] log-probs with gradient, reference [M, V], sampled long [M],
-    behaviour [M] (None: the policy itself drew p, so s is 1), `k` tokens that are computed exactly
-    (of `full`, all) → [M]."""
+    [M], as all of `WHOLE` give it. They take log-probs of every token, of `policy` [M, V] with
+    gradient and of `reference` [M, V]; the ids `sampled` (long [M]) and the log-probs `behaviour`
+    [M] that they were drawn with (None: the policy drew them, so s is 1); and `k`, how many tokens
+    are computed exactly. Here all are, so that the last three count for nothing."""
     return (policy.exp() * (policy - reference.detach())).sum(dim=-1)
 
 
@@ -183,11 +186,38 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Any:
-    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where it
-    needs whole distributions (`WHOLE`) as `full`. InputError for an unknown name."""
-    step = f"set kl.kind to one of: {', '.join(names())}"
-    hold(name in ESTIMATORS, "kl.kind must be a known name", name, step)
-    return ESTIMATORS[name]
+    """The estimator called `name`, or the user's own at that place. One of `WHOLE` is called as
+    `full` is; all others, a user's own too, with (logprobs [M] with gradient, reference [M]) and
+    give [M]. InputError for an unknown name; of a user's own each result is looked at."""
+    if not is_own(name):
+        step = f"set kl.kind to one of: {', '.join(names())}"
+        hold(name in ESTIMATORS, "kl.kind must be a known name", name, step)
+        return ESTIMATORS[name]
+
+    rule = f"the KL {name}"
+    theirs = function(name, rule, "(logprobs, reference)", None, None)
+
+    def checked(logprobs: Tensor, reference: Tensor) -> Tensor:
+        import torch
+
+        values = theirs(logprobs, reference)
+        fits = isinstance(values, torch.Tensor) and values.shape == logprobs.shape
+        given = getattr(values, "shape", type(values).__name__)
+        step = f"return a tensor of {tuple(logprobs.shape)}"
+        hold(fits, f"{rule} gives one number a token", given, step)
+
+        judged = values[
+            torch.isfinite(logprobs - reference)
+        ]  # log-probs may be a diverged policy's
+        finite = bool(torch.isfinite(judged).all())
+        hold(finite, f"{rule} gives finite numbers", "another one", "bound it, as clamp does")
+
+        acts = values.requires_grad or not logprobs.requires_grad
+        step = "compute it from logprobs, or set kl.place=reward"
+        hold(acts, f"{rule} has a gradient where it is in the loss", "none", step)
+        return values.to(logprobs)
+
+    return checked
 
 
 def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssp.base.errors import InputError, hold
+from ssp.base.places import function
 from ssp.config import own
 from ssp.config.role import CorrectionConfig
 
@@ -250,8 +251,7 @@ def looks_back(name: str) -> bool:
 def _own(place: str) -> Loss:
     """The loss at a user's place, looked at each time."""
     rule = f"the loss {place}"
-    theirs = own.find(place, rule, "def loss(tokens, options):")
-    hold(callable(theirs), f"{rule} is a function of (tokens, options)", repr(theirs), "name one")
+    theirs = function(place, rule, "(tokens, options)", None, None)
     import torch
 
     def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from ssp.config.rules import Rule, each_role
 from ssp.config.schema import Config
 from ssp.learning import algorithms, losses
 from ssp.learning.kl import WHOLE
+from ssp.learning.kl import get as get_kl
 
 RATE = ("lr", "warmup_steps", "schedule")
 """Settings of an optimizer step's rate, which each role's own step may have of its own."""
@@ -23,14 +24,15 @@ Check = tuple[bool, str, object, str]
 
 @each_role
 def own_code_is_there(cfg: Config, role: str) -> None:
-    """A user's own estimator or loss is found, and of the right kind, before anything starts."""
+    """A user's own estimator, loss or KL is found, and of the right kind, before anything
+    starts."""
     block = cfg.block(role)
     if block.policy == "frozen":
         return
-    places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
-    if places and not any(map(own.sealed, places)):
+    if not any(map(own.sealed, (block.algorithm, block.loss, block.kl.kind))):
         algorithms.get(block.algorithm, block.gamma, block.lam)
         losses.get(block.loss)
+        get_kl(block.kl.kind)
 
 
 def traces_fit_the_game(cfg: Config) -> None:

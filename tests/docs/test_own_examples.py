@@ -162,20 +162,25 @@ def test_an_algorithm() -> None:
     run(EXAMPLES["Algorithm"])
     folder, record = checkpoint("own-algorithm")
     assert record["algorithm"]["solver"]["name"] == "my_algorithm.py:Median"
-    assert record["own"].keys() == {"solver.algorithm", "solver.loss"}
+    assert record["own"].keys() == {"solver.algorithm", "solver.loss", "solver.kl.kind"}
     assert weights_changed(POLICY, folder)
 
 
 @pytest.mark.nightly  # in CI: each alone in one process, above, and a file's game on Ray in test_declared_on_ray.py
 def test_own_files_reach_the_workers(newcomer: Path) -> None:
-    """Reward, estimator, loss and protocol from files beside the user, on real Ray."""
+    """Reward, estimator, loss, KL and protocol from files beside the user, on real Ray."""
     for name in ("Protocol", "Reward", "Algorithm"):
         for file, text in EXAMPLES[name].files.items():
             (newcomer / file).write_text(text, encoding="utf-8")
     code = ["solver.reward=my_reward.py:brief", "solver.algorithm=my_algorithm.py:Median"]
-    code.append("solver.loss=my_algorithm.py:smooth")
+    code += ["solver.loss=my_algorithm.py:smooth", "solver.kl.kind=my_algorithm.py:capped"]
     started = Run(
-        newcomer / "own-ray", "protocol=my-protocol.yaml", *code, "ray.dashboard=-1", recipe="search-r1-qwen2.5-3b-grpo"
+        newcomer / "own-ray",
+        "protocol=my-protocol.yaml",
+        *code,
+        "solver.kl.coef=0.001",
+        "ray.dashboard=-1",
+        recipe="search-r1-qwen2.5-3b-grpo",
     )
     started.ends_well()
     state = json.loads((started.folder / "checkpoints" / "state.json").read_text())

@@ -17,9 +17,10 @@ from ssp.game import protocols, rewards
 from ssp.game.protocols import calls
 from ssp.game.rewards import proposer
 from ssp.game.rewards.options import number
-from ssp.learning import algorithms, losses
+from ssp.learning import algorithms, kl, losses
 from ssp.selfplay.scene import concrete, read_scene
 from ssp.selfplay.settings import load
+from tests.choices import choices
 from tests.refusing import refused
 
 CODE = """
@@ -74,6 +75,19 @@ def trusted(tokens, options):
 trusted.trust_region = True
 def mean(tokens, options):
     return plain(tokens, options)[0].mean(), None
+
+def squared(logprobs, reference):
+    return (logprobs - reference).square()
+def third(logprobs, reference, behaviour):
+    return logprobs
+def summed(logprobs, reference):
+    return (logprobs - reference).sum()
+def words(logprobs, reference):
+    return "much"
+def endless(logprobs, reference):
+    return logprobs / 0
+def detached(logprobs, reference):
+    return (logprobs - reference).detach()
 """
 
 
@@ -103,7 +117,14 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("solver.algorithm=mine.py:Half", "neither credits nor advantages"),
         ("solver.algorithm=Mean", "or your own my_file.py:name"),
         ("solver.loss=mine.py:Gone", "mine.py:Gone"),
+        ("solver.loss=mine.py:Kept.number", "not a callable"),
+        ("solver.loss=mine.py:none", "called with (tokens, options)"),
         ("solver.loss=huber", "or your own my_file.py:name"),
+        ("solver.kl.kind=gone.py:squared", "gone.py. Next: check the path: it counts from the working folder"),
+        ("solver.kl.kind=mine.py:Gone", "write `def Gone(logprobs, reference):` there"),
+        ("solver.kl.kind=mine.py:Kept.number", "not a callable"),
+        ("solver.kl.kind=mine.py:third", "called with (logprobs, reference)"),
+        ("solver.kl.kind=k9", "or your own my_file.py:name"),
     ],
 )
 def test_a_place_that_leads_nowhere_is_refused_with_the_reason(typed: str, said: str) -> None:
@@ -203,23 +224,54 @@ def test_a_loss_of_ones_own() -> None:
         losses.get("mine.py:mean")(tokens, losses.LossOptions())
 
 
+def test_a_kl_of_ones_own_may_act_everywhere() -> None:
+    typed = ["solver.kl.kind=mine.py:squared", "solver.kl.coef=0.1"]
+    for place in choices("solver.kl.place"):
+        load("quickstart", [*typed, f"solver.kl.place={place}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("summed", r"one number a token. Found: torch.Size\(\[\]\). Next: return a tensor of \(2,\)"),
+        ("words", "one number a token. Found: str"),
+        ("endless", "gives finite numbers"),
+        ("detached", "has a gradient where it is in the loss"),
+    ],
+)
+def test_a_kl_that_is_none_ends_the_run(name: str, said: str) -> None:
+    logprobs = torch.tensor([-1.0, -2.0], requires_grad=True)
+    with pytest.raises(InputError, match=said):
+        kl.get(f"mine.py:{name}")(logprobs, torch.zeros(2))
+    assert kl.get("mine.py:detached")(logprobs.detach(), torch.zeros(2)).tolist() == [-1.0, -2.0]
+    diverged = torch.tensor([float("nan"), -2.0])
+    assert kl.get("mine.py:squared")(diverged, torch.zeros(2))[1] == 4.0, "that is not the function's fault"
+
+
 def test_workers_get_absolute_places_and_checkpoints_prints(mine: Path) -> None:
     typed = [
         "solver.algorithm=mine.py:Mean",
         "proposer.reward=mine.py:even",
+        "proposer.kl.kind=mine.py:squared",
         "solver.reward=ssp.learning.tiny.reward:letters",
     ]
     cfg = load("quickstart", typed)
     located = dataclasses.replace(concrete(cfg))
     assert located.solver.algorithm == f"{mine}:Mean" and located.proposer.reward == f"{mine}:even"
+    assert located.proposer.kl.kind == f"{mine}:squared" and cfg.proposer.kl.kind == "mine.py:squared"
     assert located.solver.reward == "ssp.learning.tiny.reward:letters" and cfg.solver.algorithm == "mine.py:Mean"
     before = own.mark(located)
-    assert before == own.mark(cfg) and set(before["own"]) == {"solver.algorithm", "proposer.reward"}
+    names = {"solver.algorithm", "proposer.reward", "proposer.kl.kind"}
+    assert before == own.mark(cfg) and set(before["own"]) == names
     nodes = printed(cfg, 1)
     mine.write_text(CODE + "\n# changed\n")
     assert own.mark(located) != before
     changed = {name for name, value in printed(cfg, 1).items() if nodes[name] != value}
-    assert changed == {"code of solver.algorithm", "code of proposer.reward"}
+    assert changed == {f"code of {name}" for name in names}
+    others = [name for name in names if name != "proposer.kl.kind"]
+    with pytest.raises(InputError, match="proposer.kl.kind is mine.py:squared"):
+        own.check_same(own.prints(cfg), before["own"], others)
+    own.check_same(own.prints(cfg), before["own"], [*others, "proposer.kl"])
     assert own.mark(load("quickstart")) == {}
 
 

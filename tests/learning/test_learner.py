@@ -121,6 +121,25 @@ def test_temperature_divides_the_logits(model_dir, make_batch, role):
     assert SoloLearner(model_dir, role).update(make_batch())["logprob_mismatch/max"] < 2e-5
 
 
+@pytest.mark.parametrize("place", choices("solver.kl.place"))
+def test_a_kl_of_ones_own_learns_what_it_computes(model_dir, make_batch, role, tmp_path, place):
+    """Value and gradient, where importance weights correct the term in the loss."""
+    code = "def squared(logprobs, reference):\n    return 0.5 * (logprobs - reference).square()\n"
+    (tmp_path / "apart.py").write_text(code)
+    role.kl.coef, role.kl.place, role.kl.weight = 0.3, place, True
+    results = {}
+    for kind in ("k2", "k3", f"{tmp_path / 'apart.py'}:squared"):
+        role.kl.kind = kind
+        learner = SoloLearner(model_dir, role)
+        for parameter in learner.model.parameters():  # off the reference
+            parameter.data.add_(0.02)
+        results[kind] = gradients(learner, make_batch(8, noise=0.2))
+    (same, figures), (other, _), (own, own_figures) = results.values()
+    assert timeless(own_figures) == timeless(figures) and figures["kl/reference"] > 0
+    assert all(torch.equal(own[name], same[name]) for name in same)
+    assert not all(torch.equal(own[name], other[name]) for name in other)
+
+
 @pytest.mark.parametrize("aggregate", choices("solver.aggregate"))
 def test_the_gradient_is_the_aggregate_over_the_whole_batch(model_dir, make_batch, role, aggregate):
     """Against a direct computation, episode by episode, KL and entropy with the same weights."""

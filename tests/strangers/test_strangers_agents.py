@@ -356,12 +356,15 @@ def lookup(word: str) -> str:
     return word
 def reward(response, golds, answer=""):
     return 1.0
+def apart(logprobs, reference):
+    return logprobs - reference
 """
 PLACES = {
     "solver.agent": "mine.py:solve",
     "solver.tools": "[search, 'mine.py:lookup']",
     "solver.reward": "mine.py:reward",
     "defaults.reward_options": "{guide: 'mine.py:reward'}",
+    "solver.kl.kind": "mine.py:apart",
     "protocol": "mine.yaml",
 }
 

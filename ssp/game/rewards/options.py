@@ -8,9 +8,8 @@ from functools import cache
 from numbers import Real
 from typing import Any
 
-from ssp.base.errors import InputError, hold, holding
-from ssp.base.places import outcome
-from ssp.config import own
+from ssp.base.errors import InputError, hold
+from ssp.base.places import function, outcome
 
 _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
@@ -55,12 +54,7 @@ def check_options(
 def imported(place: str, name: str, parameters: str, *values: object) -> Callable[..., float]:
     """The user's function at `place`, the reward called `name`. InputError unless it can be called
     with `parameters`; `values` are examples of them."""
-    example = f"def reward{parameters}:"
-    function: Callable[..., float] = own.find(place, f"the reward {name}", example)
-    rule = f"the reward {name} is a function, called with {parameters}"
-    with holding((TypeError, ValueError), rule, str, "correct it"):
-        inspect.signature(function).bind_partial(*values)
-    return function
+    return function(place, f"the reward {name}", parameters, *values, options=True)
 
 
 @cache
