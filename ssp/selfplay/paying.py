@@ -110,9 +110,10 @@ class Paying:
             if not one.paid.spare:
                 peers[kind] += 1
         numbers: dict[Hashable, int] = {}
+        first = self._settled.groups[self._play.by]
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
             game = one.game
-            one.group = numbers.setdefault(self._group_of(game), len(numbers))
+            one.group = numbers.setdefault(self._group_of(game), first + len(numbers))
             if one.paid.reward is None:
                 continue
             turns, tokens = _turns(game, one.brief, one.paid.outcome)
@@ -133,6 +134,7 @@ class Paying:
                 row=one.brief.row,
                 version_min=one.brief.version_min,
             )
+        self._settled.groups[self._play.by] += len(numbers)
 
     def _group_of(self, game: Game) -> Hashable:
         """The key of the group that the game's episodes are in."""

@@ -175,12 +175,14 @@ class Targets:
 
 @dataclass(frozen=True)
 class Remembered:
-    """A question that was played before, with its last win rate and the version that wrote it."""
+    """A question that was played before, with its last win rate, the version that wrote it, and
+    the document that it is about."""
 
     question: str
     target: str
     win_rate: float
     asked_by: int | None = None
+    source: str = ""
 
 
 class Batches:
@@ -236,7 +238,7 @@ class Batches:
             if game.number >= 0:
                 asked_by = game.asked_by if game.proposal is None else game.proposal.version_max
                 self._pool.pop(key, None)
-                self._pool[key] = Remembered(*key, game.win_rate, asked_by)
+                self._pool[key] = Remembered(*key, game.win_rate, asked_by, game.source)
             elif key in self._pool:
                 self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
@@ -274,6 +276,7 @@ class Batches:
             game = Game(id_, -1 - slot, item.target)
             game.question = item.question
             game.asked_by = item.asked_by
+            game.source = item.source
             game.kind = REPLAYED
             game.valid = game.chosen = True
             games.append(game)

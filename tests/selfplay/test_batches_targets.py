@@ -52,6 +52,17 @@ def test_replay_refills_and_a_second_start_gets_new_ids() -> None:
     assert not {g.id for g in first[1:]} & {g.id for g in second[1:]}
 
 
+def test_a_replayed_question_is_about_the_document_that_it_was_about() -> None:
+    """Who may grade it, and with what it is compared, follows from that; also in a run that goes on."""
+    batch, resumed = (Batches(GameConfig(batch="replay"), 2, seed=0) for _ in range(2))
+    made = games(0, [True] * 2)
+    made[0].source = "d7"
+    played(batch, 0, made)
+    resumed.restore(json.loads(json.dumps(batch.state())))
+    for pool in (batch, resumed):
+        assert {game.question: game.source for game in pool.choose(1, [], 1)} == {"q0 seat ?": "d7", "q1 seat ?": ""}
+
+
 def test_a_replayed_question_keeps_its_place_and_gets_the_new_win_rate() -> None:
     """It is not put in again, so that popular ones do not multiply."""
     batch = Batches(GameConfig(batch="replay"), 4, seed=0)

@@ -279,6 +279,7 @@ def tried_again(game: Game, asked_by: int | None) -> Game:
         valid=True,
         chosen=True,
         asked_by=asked_by,
+        source=game.source,
     )
 
 

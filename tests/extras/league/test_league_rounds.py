@@ -290,8 +290,9 @@ def test_a_past_graders_rate_is_not_remembered(rate: float | None) -> None:
     """The question is known by what the newest made of it in its further game; when all of that is void, not at all."""
     cfg = config(game__batch="replay")
     pool, never = (Batches(cfg.game, 4, 0) for _ in range(2))
-    graded, own = game("g1", win_rate=1.0, frozen=ANSWERS), game("g2", win_rate=0.5)
+    graded, own = game("g1", win_rate=1.0, frozen=ANSWERS, source="d1"), game("g2", win_rate=0.5)
     further = tried_again(graded, asked_by=7)
+    assert further.source == "d1"
     further.win_rate = rate
     pool.remember(0, [graded, own, further])
     known = {item["question"]: (item["win_rate"], item["asked_by"]) for item in pool.state()}
