@@ -70,7 +70,22 @@ def load_model(folder: Path) -> PreTrainedModel:
         hold(fits, "weights must be finite numbers", f"{name} in {folder} is not", step)
     # The folder's own may be one that transformers refuses to save. `write_policy` copies the file.
     model.generation_config = GenerationConfig.from_model_config(model.config)
-    return model.eval()
+    _hold_logits(model.eval(), folder)
+    return model
+
+
+def _hold_logits(model: PreTrainedModel, folder: Path) -> None:
+    """InputError for a family that scales or caps its logits, which `forward.py` would leave out
+    without a word."""
+    ids = torch.zeros(1, 2, dtype=torch.long)
+    with torch.no_grad():
+        logits = model(ids).logits
+        ours = model.get_output_embeddings()(model.base_model(ids).last_hidden_state)
+    rule = "a learner's model has logits that are its output embedding of its last hidden state"
+    gap = float((logits - ours).abs().max())
+    family = f"{folder} of the family {model.config.model_type}: up to {gap:.3g} apart"
+    step = "use a model of a family that docs/own.md names"
+    hold(gap <= 1e-3, rule, family, step)
 
 
 def write(

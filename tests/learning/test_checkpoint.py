@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from solo import SoloLearner, goes_on
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.schema import Config
@@ -175,7 +175,8 @@ def test_a_foreign_record_is_refused(saved, model_dir, role, key, value, message
 def test_another_architecture_is_refused(saved, tmp_path, role):
     _, folder = saved
     other = tmp_path / "other"
-    config = Qwen2Config(vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen2Config(vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=1, **heads)
     Qwen2ForCausalLM(config).save_pretrained(other)
     with pytest.raises(InputError, match="shapes"):
         SoloLearner(other, role, protocol="mini").load(folder)
@@ -203,3 +204,12 @@ def test_a_model_with_a_weight_that_is_no_number_is_refused(tmp_path, model_dir,
     model.save_pretrained(sick)
     with pytest.raises(InputError, match=r"model\.layers\.1\.self_attn\.q_proj\.weight"):
         SoloLearner(sick, role)
+
+
+def test_a_family_that_scales_its_logits_is_refused(tmp_path):
+    """The learner's forward pass would leave the scale out, and train other log-probs without a word."""
+    sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    GraniteForCausalLM(GraniteConfig(**sizes, **heads, logits_scaling=8.0)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="output embedding of its last hidden state.*granite"):
+        checkpoint.load_model(tmp_path)
