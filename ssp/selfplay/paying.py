@@ -110,7 +110,7 @@ class Paying:
             if not one.paid.spare:
                 peers[kind] += 1
         numbers: dict[Hashable, int] = {}
-        first = self._settled.groups[self._play.by]
+        first = self._settled.groups
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
             game = one.game
             one.group = numbers.setdefault(self._group_of(game), first + len(numbers))
@@ -134,7 +134,7 @@ class Paying:
                 row=one.brief.row,
                 version_min=one.brief.version_min,
             )
-        self._settled.groups[self._play.by] += len(numbers)
+        self._settled.groups += len(numbers)
 
     def _group_of(self, game: Game) -> Hashable:
         """The key of the group that the game's episodes are in."""

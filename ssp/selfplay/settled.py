@@ -20,8 +20,8 @@ class Settled:
     and bytes by role.
 
     `paid`: (group, reward, searches) of each episode with a reward, trained or not. `ended`: how
-    many episodes, by role and by whether a fault took them. `groups`: how many groups
-    of a role have a number; its stages share none."""
+    many episodes, by role and by whether a fault took them. `groups`: how many groups have
+    a number; no two stages share one."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Settled:
     paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: defaultdict(list))
     nbytes: Counter[str] = field(default_factory=Counter)
     ended: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    groups: Counter[str] = field(default_factory=Counter)
+    groups: int = 0
     step: int = 0
 
     def add(
