@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from ssp.base.episode import EVAL, Episode  # noqa: E402
-from ssp.base.seeds import generator  # noqa: E402
 from ssp.base.files import whole  # noqa: E402
+from ssp.base.seeds import generator  # noqa: E402
 from ssp.base.tokenlog import Kind, TokenLog  # noqa: E402
 from ssp.config.load import to_yaml  # noqa: E402
 from ssp.data.readers import read_questions  # noqa: E402
@@ -158,7 +158,7 @@ def _copies(run: RunFolder, ledger: HomeLedger, shift: int) -> None:
         moved[name] = f"{name} + :rounds"
     moved["policy_version_max"] = moved["policy_version_min"]
     shifts = {"rounds": shift, "games": shift * GAMES, "edge": EDGE}
-    rows = "id BETWEEN '{0}%08d' AND '{0}%08d~'" % (GAMES, (EDGE + 1) * GAMES - 1)
+    rows = f"id BETWEEN '{{0}}{GAMES:08d}' AND '{{0}}{(EDGE + 1) * GAMES - 1:08d}~'"
     steps = "step BETWEEN 1 AND :edge"
     sources = [("games", rows.format("g")), ("episodes", rows.format("p")), ("episodes", rows.format("s"))]
     sources += [("versions", steps), ("commits", steps)]
