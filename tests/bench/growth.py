@@ -2,7 +2,7 @@
 
     python tests/bench/growth.py games                                  # 10 to 10,000 games in flight; 1 minute
     python tests/bench/growth.py steps --points 20000                   # a long run, 3 minutes (100000: 15)
-    python tests/bench/growth.py ledger --points 100000 1000000         # 5 minutes (10000000: an hour)
+    python tests/bench/growth.py ledger --points 100000 1000000         # 3 minutes (10000000: 25)
     python tests/bench/growth.py corpus --points 100000 400000          # 3 minutes (5000000: 20)
 
 `games`, `steps`: the real coordinator and the real ledger in simulated time, with players, judges and learners that make
@@ -10,8 +10,8 @@ their answers up (configs/simulated.yaml). CPU of a game is the coordinator's, t
 which on a cluster is other processes'. `lag`: real milliseconds for which the event loop looks at nothing else, without
 the ledger's. Ray's own share of a coordinator's CPU is in tests/bench/control_plane.py, under `driver`.
 
-`ledger`: a run folder of so many episodes, written through the ledger's own calls in rounds of 1,000; then each reader in
-a process of its own: seconds, CPU seconds, and the most MB of that process.
+`ledger`: a run folder of so many episodes, in rounds of 1,000: the first and the last 100 through the ledger's own calls,
+those between as copies with other ids; then each reader in a process of its own: seconds, CPU seconds, and its most MB.
 
 `corpus`: BM25 over made-up passages of 100 words, and vectors in Flat, IVF and PQ.
 

@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from ssp.base.episode import EVAL, Episode  # noqa: E402
+from ssp.base.files import whole  # noqa: E402
 from ssp.base.seeds import generator  # noqa: E402
 from ssp.base.tokenlog import Kind, TokenLog  # noqa: E402
 from ssp.config.load import to_yaml  # noqa: E402
@@ -38,6 +42,8 @@ GAMES, ATTEMPTS = 200, 4
 """Games of a round, and attempts at each: 1,000 episodes."""
 EVALUATIONS, ASKED = 10, 50
 """Evaluations of a run, and questions of each."""
+EDGE = 100
+"""Rounds at the start and at the end that are written through the ledger's calls; those between are copies."""
 
 
 def measure(episodes: int) -> dict[str, float]:
@@ -54,8 +60,8 @@ def measure(episodes: int) -> dict[str, float]:
 
 
 def write(run: RunFolder, rounds: int) -> dict[str, float]:
-    """Write a run of so many rounds as a run does, through the ledger's own calls; their CPU milliseconds a round
-    at the start and at the end."""
+    """Write a run of so many rounds: the first and the last as a run does, through the ledger's own calls, and those
+    between as copies of the first. The calls' CPU milliseconds a round at the start and at the end."""
     cfg = concrete(load("simulated", [f"steps={2 * rounds}", f"run.dir={run.path}", f"game.attempts={ATTEMPTS}"]))
     run.checkpoints.mkdir(parents=True)
     run.config.write_text(to_yaml(cfg), encoding="utf-8")
@@ -65,8 +71,12 @@ def write(run: RunFolder, rounds: int) -> dict[str, float]:
         ledger.next_version("run")
         for role in cfg.roles:
             ledger.next_version(role, 1, 0)
+        copied = max(EDGE, (rounds - EDGE) // EDGE * EDGE)
         for step in range(1, rounds + 1):
-            _round(run, ledger, step, seconds)
+            if not EDGE < step <= copied:
+                _round(run, ledger, step, seconds)
+            elif step % EDGE == 1:
+                _copies(run, ledger, step - 1)
             if step % max(1, rounds // 4) == 0:
                 began = time.process_time()
                 ledger.check()
@@ -88,14 +98,9 @@ def write(run: RunFolder, rounds: int) -> dict[str, float]:
 
 def _round(run: RunFolder, ledger: HomeLedger, step: int, seconds: dict[str, list[float]]) -> None:
     """One round of games, from their first row to their commits."""
-    names = [f"g{step * GAMES + i:08d}-i1" for i in range(GAMES)]
+    names, asking, trying = _players(step)
+    blocks = _blocks(step)
     same = {"round": step, "incarnation": 1, "issue": 0, "past": False, "state": "running"}
-    asking = [(f"p{name[1:]}", name, "proposer", 0) for name in names]
-    trying = [(f"s{name[1:]}a{i}-i1", name, "solver", i) for name in names for i in range(ATTEMPTS)]
-    blocks = {f"proposer-{step:06d}-i1-0.0.parquet": asking}
-    for i in range(ATTEMPTS):
-        part = len(trying) // ATTEMPTS
-        blocks[f"solver-{step:06d}-i1-{i}.0.parquet"] = trying[i * part : (i + 1) * part]
     rows = []
     for file, block in blocks.items():
         transcripts.write(run.episodes / file, [_episode(*one) for one in block])
@@ -118,6 +123,66 @@ def _round(run: RunFolder, ledger: HomeLedger, step: int, seconds: dict[str, lis
         version = ledger.next_version(role, 1, step)
         ledger.commit(role, 1, step, version, [id for id, *_ in block])
     seconds["commit"].append(time.process_time() - began)
+
+
+def _players(step: int) -> tuple[list[str], list[Any], list[Any]]:
+    """A round's games, its proposals and its attempts: id, game, role and number of each."""
+    names = [f"g{step * GAMES + i:08d}-i1" for i in range(GAMES)]
+    asking = [(f"p{name[1:]}", name, "proposer", 0) for name in names]
+    trying = [(f"s{name[1:]}a{i}-i1", name, "solver", i) for name in names for i in range(ATTEMPTS)]
+    return names, asking, trying
+
+
+def _blocks(step: int) -> dict[str, list[Any]]:
+    """A round's files of transcripts, and whose each holds."""
+    _, asking, trying = _players(step)
+    blocks = {f"proposer-{step:06d}-i1-0.0.parquet": asking}
+    for i in range(ATTEMPTS):
+        part = len(trying) // ATTEMPTS
+        blocks[f"solver-{step:06d}-i1-{i}.0.parquet"] = trying[i * part : (i + 1) * part]
+    return blocks
+
+
+def _copies(run: RunFolder, ledger: HomeLedger, shift: int) -> None:
+    """The first EDGE rounds once more, `shift` rounds later: the same rows and files as calls would leave."""
+    game = "printf('%08d', substr({0}, 2, 8) + :games)"
+    own = f"substr({{0}}, 1, 1) || {game} || substr({{0}}, 10)".format
+    moved = {
+        "id": own("id"),
+        "game_id": own("game_id"),
+        "target": f"'target ' || {own('id')}",
+        "question": f"'which word of ' || {own('id')} || ' is it ?'",
+        "file": "role || '-' || printf('%06d', round + :rounds) || substr(file, length(role) + 8)",
+    }
+    for name in ("round", "step", "version", "commit_step", "proposer_version", "policy_version_min"):
+        moved[name] = f"{name} + :rounds"
+    moved["policy_version_max"] = moved["policy_version_min"]
+    shifts = {"rounds": shift, "games": shift * GAMES, "edge": EDGE}
+    rows = f"id BETWEEN '{{0}}{GAMES:08d}' AND '{{0}}{(EDGE + 1) * GAMES - 1:08d}~'"
+    steps = "step BETWEEN 1 AND :edge"
+    sources = [("games", rows.format("g")), ("episodes", rows.format("p")), ("episodes", rows.format("s"))]
+    sources += [("versions", steps), ("commits", steps)]
+    with ledger._transaction() as db:
+        for table, which in sources:
+            columns = [row["name"] for row in db.execute(f"PRAGMA table_info({table})")]
+            given = ", ".join(moved.get(name, name) for name in columns)
+            db.execute(f"INSERT INTO {table} SELECT {given} FROM {table} WHERE {which}", shifts)
+        more = {"proposer": EDGE * GAMES, "solver": EDGE * GAMES * ATTEMPTS}
+        db.executemany("UPDATE counters SET created = created + ? WHERE role = ?", [(n, r) for r, n in more.items()])
+    first = {file: pq.read_table(run.episodes / file) for file in _blocks(1)}
+    for step in range(shift + 1, shift + EDGE + 1):
+        for (file, block), table in zip(_blocks(step).items(), first.values(), strict=True):
+            _copy(run.episodes / file, block, table)
+
+
+def _copy(path: Path, block: list[Any], table: pa.Table) -> None:
+    """A file of transcripts like this one, of other episodes."""
+    for place, name in enumerate(("id", "game")):
+        at = table.schema.get_field_index(name)
+        values = pa.array([one[place] for one in block], pa.string())
+        table = table.set_column(at, table.schema.field(at), values)
+    with whole(path) as aside:
+        pq.write_table(table, aside, compression="zstd", use_dictionary=False, write_statistics=False)
 
 
 def _episode(id: str, game: str, role: str, number: int, final: str = "a word", text: str = "Ask. ") -> Episode:

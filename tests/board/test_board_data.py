@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,23 @@ def test_who_asked_all_the_time_knows_what_a_newcomer_knows(tmp_path: Path, chan
     seen(boards[0])
     wanted = rows(looked(stage.folder))
     assert known == wanted and len(wanted) > 40
+
+
+def test_pages_of_rows_cost_what_the_rows_cost(stage: fakes.Stage) -> None:
+    """A page that is opened, or saved, asks for all of a long run's rows in parts."""
+    board = looked(stage.folder)
+    for step in range(20_000):
+        board._set("figures", f"game:{step}", [step, 0.5])
+
+    def spent(most: int | None) -> float:
+        began = time.process_time()
+        part = board.since(0, most)
+        while part["more"]:
+            part = board.since(part["seq"], most)
+        return time.process_time() - began
+
+    whole = min(spent(None) for _ in range(3))
+    assert min(spent(500) for _ in range(3)) < 6 * whole
 
 
 def test_questions_are_the_banks(stage: fakes.Stage) -> None:

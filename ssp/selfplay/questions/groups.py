@@ -62,10 +62,10 @@ class Recent:
         """Whether one of the `number` questions before this one is a near-duplicate; remembers the
         question."""
         own, asked = features(question), folded(answer)
-        duplicate = False
+        duplicate = bool(own) and any(own == other for other, _ in self._last)
         for other, theirs in self._last:
-            least = NEAR if asked == theirs else 1
-            duplicate = duplicate or similarity(own, other) >= least
+            if asked == theirs and not duplicate:
+                duplicate = similarity(own, other) >= NEAR
         self._last.append((own, asked))
         return duplicate
 

@@ -1,6 +1,7 @@
 """What the board shows, as rows with a key and a number that says when each last changed. A look
 reads little beside what is new; the rows in the end do not depend on how often one looked."""
 
+from bisect import bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,6 +51,7 @@ class Board:
         self.reader = RunReader(run)
         self.cfg = self.reader.cfg
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
+        self._listed: list[tuple[tuple[str, str], tuple[int, Any]]] = []  # empty after a change
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
         self._meaning: dict[str, str] = {}
@@ -62,7 +64,7 @@ class Board:
         self._known: set[tuple[int, int]] = set()
         self._questions: OrderedDict[str, list[str]] = OrderedDict()  # asked last comes last
         self._scores: dict[str, tuple[int, float]] = {}
-        self._duels: list[str] = []
+        self._duels: OrderedDict[str, None] = OrderedDict()
         self._standing: Any = None
         if there("league"):
             ratings = extra("league", "ratings of versions", "standing")
@@ -101,21 +103,20 @@ class Board:
 
     def rows(self) -> list[tuple[tuple[str, str], tuple[int, Any]]]:
         """Every row as it is now, the oldest first: (kind, key) and (number, value)."""
-        return list(self._rows.items())
+        if not self._listed:
+            self._listed = list(self._rows.items())
+        return self._listed
 
     def since(self, number: int, most: int | None = MOST) -> Row:
         """At most `most` rows that changed after `number`, oldest first. `more`: there are others,
         after `seq`."""
-        new = []
-        for (kind, key), (seq, value) in reversed(self._rows.items()):
-            if seq <= number:
-                break
-            new.append((seq, [kind, key, value]))
-        new.reverse()
-        sent = new[:most]
-        last = sent[-1][0] if sent else self._seq
-        shown = [row for _, row in sent]
-        return {"form": FORM, "seq": last, "more": len(sent) < len(new), "rows": shown}
+        rows = self.rows()
+        start = bisect_right(rows, number, key=lambda row: row[1][0])
+        sent = rows[start:] if most is None else rows[start : start + most]
+        last = sent[-1][1][0] if sent else self._seq
+        shown = [[kind, key, value] for (kind, key), (_, value) in sent]
+        more = start + len(sent) < len(rows)
+        return {"form": FORM, "seq": last, "more": more, "rows": shown}
 
     def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The ledger's rows of all games about these questions, given by id, and of their episodes.
@@ -142,6 +143,7 @@ class Board:
             self._seq += 1
             self._rows.pop((kind, key), None)
             self._rows[kind, key] = (self._seq, value)
+            self._listed = []
 
     def _about(self) -> Row:
         """What the run was started with, and whether it still plays."""
@@ -291,6 +293,7 @@ class Board:
             oldest, _ = self._questions.popitem(last=False)
             self._scores.pop(oldest, None)
             del self._rows["questions", oldest]
+            self._listed = []
         fresh: list[Any] = [game["question"], game["target"], game["verdict"], game["rule"]]
         fresh += [game["proposer_version"], 0, 0, 0, None, False]
         _, old = self._rows.get(("questions", id), (0, fresh))
@@ -303,7 +306,10 @@ class Board:
             scored += tried
             right += game["win_rate"] * tried
             self._scores[id] = scored, right
-            self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
+            self._duels[id] = None
+            self._duels.move_to_end(id)
+            if len(self._duels) > DUELS:
+                self._duels.popitem(last=False)
         rate = round(right / scored, 6) if scored else None
         newest = max(old[5], game["round"])
         games = old[6] + 1
