@@ -1,22 +1,27 @@
-"""Make the start policies of `configs/english.yaml`, which ssp/extras/english/starts ships as adapters of SmolLM2-135M-Instruct.
+"""Make the start policies of the English world, which ssp/extras/english/starts ships as adapters of SmolLM2-135M-Instruct.
 
     bash launch/setup.sh english; ssp download smollm2-135m
     python tests/bench/english_starts.py solver --work DIR      # one core, float32: ten minutes
-    python tests/bench/english_starts.py teacher --work DIR     # about an hour and a half; the same command goes on where it was stopped
+    python tests/bench/english_starts.py teacher --work DIR     # two and a half hours; the same command goes on where it was stopped
 
-Each is a warm start (`ssp warmup`) of low-rank adapters on the world's own traces: the teacher on those of all roles, the
-solver on a few of its own, so that it knows the form and little else. What they changed is written as two factors for each weight,
-in bfloat16, with the share of the change that this loses. Prints the SHA-256 that ssp/base/published.json names.
+Each is a warm start (`ssp warmup`) of low-rank adapters on the world's own traces, or two in turn. The solver learns a few of its own,
+so that it knows the form and little else. The teacher learns those of all roles; then further ones of the proposer, and again the
+verifier's, of which few are unsettled: after the first it answered "none" to most of what its documents settle. What they changed
+is written as two factors for each weight, in bfloat16, with the share of the change that this loses. Prints the SHA-256 that
+ssp/base/published.json names. `--ranks 2`, by which the teacher's second was made, needs DeepSpeed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -32,44 +37,80 @@ from ssp.game.world import files  # noqa: E402
 
 BASE = "smollm2-135m"
 STARTS = ROOT / "ssp" / "extras" / "english" / "starts"
-LR = 1e-3
+
+
+Row = dict[str, Any]
+
+
+def scripted(rows: list[Row]) -> list[Row]:
+    """All traces; a policy that plays all roles leaves those out that are the proposer's alone."""
+    return rows
+
+
+def beginners(rows: list[Row]) -> list[Row]:
+    """A few of the solver's."""
+    return [row for row in rows if row["role"] == "solver"][:128]
+
+
+def further(rows: list[Row]) -> list[Row]:
+    """Proposals that the first warm start left out, and all of the verifier's but two thirds of the unsettled ones."""
+    drawn = random.Random(0)
+    alone = [{key: row[key] for key in row if key != "alone"} for row in rows if row.get("alone")]
+    settled, unsettled = [], []
+    for row in rows:
+        if row["role"] == "quoting":
+            (unsettled if "<answer> none" in row["turns"][0] else settled).append(row)
+    drawn.shuffle(alone)
+    drawn.shuffle(unsettled)
+    mixed = alone[:350] + settled + unsettled[:22]
+    drawn.shuffle(mixed)
+    return mixed
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A warm start: what it learns, in one pass of four traces an update, by adapters of this rank; as which role (all: a
+    policy of all of them)."""
+
+    traces: Callable[[list[Row]], list[Row]]
+    rank: int
+    lr: float
+    role: str = "all"
 
 
 @dataclass(frozen=True)
 class Start:
-    """How one is taught: rank of its adapters, the role whose traces it learns, how many of them (0: all), passes, and traces an
-    update."""
+    """`rank`: of the adapter that is written."""
 
     rank: int
-    role: str
-    traces: int
-    epochs: int
-    batch: int
+    phases: tuple[Phase, ...]
 
 
-KINDS = {"teacher": Start(16, "all", 0, 1, 4), "solver": Start(8, "solver", 128, 1, 4)}
+KINDS = {
+    "teacher": Start(18, (Phase(scripted, 16, 1e-3), Phase(further, 16, 7e-4))),
+    "solver": Start(8, (Phase(beginners, 8, 1e-3, "solver"),)),
+}
 
 
-def taught(start: Start, name: str, work: Path) -> Path:
-    """The folder of the policy after its warm start, made where it is not whole yet."""
-    rows = Path(files.resolve("world:english", "traces")).read_text(encoding="utf-8").splitlines()
-    mine = [row for row in rows if start.role in ("all", json.loads(row)["role"])]
-    data = work / f"{name}.jsonl"
-    data.write_text("\n".join(mine[: start.traces or None]) + "\n", encoding="utf-8")
-    out = work / name
+def taught(phase: Phase, base: str, out: Path, ranks: int) -> Path:
+    """The folder of the policy `base` after this warm start, made where it is not whole yet."""
+    lines = Path(files.resolve("world:english", "traces")).read_text(encoding="utf-8").splitlines()
+    mine = phase.traces([json.loads(line) for line in lines])
+    data = out.with_suffix(".jsonl")
+    data.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in mine), encoding="utf-8")
     made = out.is_dir() and "warmup" not in json.loads((out / "ssp.json").read_text(encoding="utf-8"))
     if not made:
-        settings = [
-            f"defaults.model={BASE}",
-            f"solver.model={BASE}",
-            f"proposer.model={BASE}",
-            f"defaults.learner.lora.rank={start.rank}",
+        settings = [f"{block}.model={base}" for block in ("defaults", "solver", "proposer")]
+        settings += [
+            f"defaults.learner.lora.rank={phase.rank}",
             f"warmup.data={data}",
-            f"warmup.epochs={start.epochs}",
-            f"warmup.batch={start.batch}",
-            f"warmup.lr={LR}",
+            "warmup.epochs=1",
+            "warmup.batch=4",
+            f"warmup.lr={phase.lr}",
         ]
-        role = [] if start.role == "all" else ["--role", start.role]
+        if ranks > 1:
+            settings += ["defaults.learner.kind=deepspeed", f"defaults.learner.ranks={ranks}"]
+        role = [] if phase.role == "all" else ["--role", phase.role]
         command = [sys.executable, "-m", "launch.main", "warmup", "--config", "english", *settings, *role]
         subprocess.run([*command, "--out", str(out)], cwd=ROOT, check=True)
     return out
@@ -90,11 +131,15 @@ def main() -> None:
     """Teach, and write the adapter."""
     parser = argparse.ArgumentParser(description="Make a start policy of the English world.")
     parser.add_argument("kind", choices=sorted(KINDS))
-    parser.add_argument("--work", type=Path, required=True, help="a folder for the warm start")
+    parser.add_argument("--work", type=Path, required=True, help="a folder for the warm starts")
+    parser.add_argument("--ranks", type=int, default=1, help="processes that train")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     start = KINDS[args.kind]
-    folder = taught(start, args.kind, args.work)
+    base = BASE
+    for number, phase in enumerate(start.phases, 1):
+        base = str(taught(phase, base, args.work / f"{args.kind}-{number}", args.ranks))
+    folder = Path(base)
     before = load_file(models.folder(BASE, "the base") / models.WEIGHTS)
     after = load_file(folder / models.WEIGHTS)
     matrices: dict[str, torch.Tensor] = {}
