@@ -206,10 +206,9 @@ def get(name: str) -> Any:
         step = f"return a tensor of {tuple(logprobs.shape)}"
         hold(fits, f"{rule} gives one number a token", given, step)
 
-        judged = values[
-            torch.isfinite(logprobs - reference)
-        ]  # log-probs may be a diverged policy's
-        finite = bool(torch.isfinite(judged).all())
+        # a diverged policy's log-probs are no fault of this function
+        judged = torch.isfinite(logprobs - reference)
+        finite = bool(torch.isfinite(values[judged]).all())
         hold(finite, f"{rule} gives finite numbers", "another one", "bound it, as clamp does")
 
         acts = values.requires_grad or not logprobs.requires_grad
