@@ -120,7 +120,7 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri() + "#curriculum")
     said = browser.run("VIEWS.curriculum.said.innerText")
-    assert "near-duplicates, step 5 to 7." in said and "near-duplicates, step 11 to 12." in said
+    assert "near-duplicates, step 5 to 7 of 12." in said and "near-duplicates, step 11 to 12 of 12." in said
     marks = {
         name: browser.run(f"VIEWS.curriculum.charts.{name}.svg.querySelectorAll('rect').length")
         for name in ("near", "far")
@@ -347,7 +347,7 @@ def test_a_run_is_followed(browser: Chrome, tmp_path: Path) -> None:
         browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 2")
         ledger = Ledger(run.ledger)
         game = {"id": "g0000009-i1", "target": "t", "question": "three ?", "verdict": "rejected", "rule": "leakage"}
-        ledger.create_games([{**game, "proposer_version": 2, "attempts": 4, "round": 2}])
+        ledger.create_games([{**game, "proposer_version": 2, "attempts": 4, "round": 2, "incarnation": 1}])
         ledger.close()
         browser.run("POLL.still = POLL.live = 100; poll().then(() => true)")
         browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 3")
