@@ -44,7 +44,7 @@ DRAWN = 500
 AGAIN = 4
 """How often a proposal comes at most: few lead over three facts ahead."""
 
-_plain = cache(normalise)
+_normalised = cache(normalise)
 """Texts and targets are compared many times each."""
 
 Trace = dict[str, Any]
@@ -184,7 +184,7 @@ class Script:
             tried[key] += 1
             if key in done or tried[key] > TRIES:
                 continue
-            if self._world.answer(text) != target or _plain(target) in _plain(text):
+            if self._world.answer(text) != target or _normalised(target) in _normalised(text):
                 continue
             trace = self._searched(chain[::-1], queries)
             if trace is not None:
@@ -297,4 +297,4 @@ def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
 def _tells(proposal: Proposal, target: str) -> bool:
     """Whether a question says something of `target`."""
     ends = (proposal.chain[-1].end, proposal.chain[0].start)
-    return target in ends or _plain(target) in _plain(proposal.text)
+    return target in ends or _normalised(target) in _normalised(proposal.text)
