@@ -28,10 +28,11 @@ class Scored:
     where only the sum is known. `tokens`: the policy's tokens of each turn. `baseline`: what the
     greedy answer to the same question earned, NaN where that is void, None where there is none.
 
-    What else an estimator may compare by: `question`, `asked` (what the row asked for, as
-    its number of searches), `peers` (how many episodes of the batch were asked for the same and
-    have the same grader, voids among them), `source` (the document that its question is about), and
-    `grader` (the role and version that graded; law 4: one a group).
+    What else an estimator may compare by: `question`, `asked` (what the row asked for, as its
+    number of searches), `peers` (how many of the role's episodes of the batch were asked for the
+    same and have the same grader, over all stages and voids among them; 1 until all are priced),
+    `source` (the document that its question is about), and `grader` (the role and version that
+    graded; law 4: one a group).
 
     For the learner: `id`; its tokens are row `row` of the block `block`; `version_min`: of its
     oldest model token; `credit`: one number, or one a turn; empty until an estimator gave it, and

@@ -95,10 +95,9 @@ class Paying:
         """Put episodes into groups, and set the facts that an estimator may compare them by. Nobody
         graded an invalid question: it is compared with those that the newest policy graded."""
         newest = max((one.game.tried_by for one in episodes), default=-1)
-        expected = self._expected(len(episodes))
+        in_all = Counter(one.brief.role for one in episodes)
         graded_by = None if self._pay is None else self._pay.grader
         kinds = []
-        peers: Counter[tuple[str, str]] = Counter()
         for one in episodes:
             game = one.game
             version = newest if game.tried_by < 0 else game.tried_by
@@ -108,25 +107,25 @@ class Paying:
             kind = (game.hints.get("searches", ""), f"{role}:{version}")
             kinds.append(kind)
             if not one.paid.spare:
-                peers[kind] += 1
+                self._settled.peers[one.brief.role, *kind] += 1
         numbers: dict[Hashable, int] = {}
         first = self._settled.groups
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
             game = one.game
-            one.group = numbers.setdefault(self._group_of(game), first + len(numbers))
+            key = (one.brief.role, self._group_of(game))
+            one.group = numbers.setdefault(key, first + len(numbers))
             if one.paid.reward is None:
                 continue
             turns, tokens = _turns(game, one.brief, one.paid.outcome)
             one.scored = Scored(
                 reward=one.paid.reward,
                 group=one.group,
-                expected=expected,
+                expected=self._expected(in_all[one.brief.role]),
                 turns=turns,
                 tokens=tokens,
                 baseline=self._baseline(game),
                 question=game.question,
                 asked=asked,
-                peers=peers[asked, grader],
                 source=game.source,
                 grader=grader,
                 id=one.brief.id,
@@ -137,7 +136,7 @@ class Paying:
         self._settled.groups += len(numbers)
 
     def _group_of(self, game: Game) -> Hashable:
-        """The key of the group that the game's episodes are in."""
+        """The key of the group that a role's episodes of the game are in."""
         if self._play.group == SLOT:
             return game.id
         if self._play.group == ROW:

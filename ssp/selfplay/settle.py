@@ -35,7 +35,7 @@ def settle(
     for play in spec.plays.values():
         Paying(cfg, play, credits, settled).settle(games, asked_by)
     for role in cfg.roles:
-        scored = settled.samples[role]
+        scored = settled.scored(role)
         # A role that does not learn now keeps its episodes; its estimator does not hear of them.
         given: Sequence[Credit] = [()] * len(scored)
         if learns(cfg, role, step):

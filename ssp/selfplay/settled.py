@@ -21,7 +21,8 @@ class Settled:
 
     `paid`: (group, reward, searches) of each episode with a reward, trained or not. `ended`: how
     many episodes, by role and by whether a fault took them. `groups`: how many groups have
-    a number; no two stages share one."""
+    a number; no two stages share one. `peers`: how many episodes a role has, over all stages, by
+    what was asked for and by grader."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -32,6 +33,7 @@ class Settled:
     nbytes: Counter[str] = field(default_factory=Counter)
     ended: Counter[tuple[str, bool]] = field(default_factory=Counter)
     groups: int = 0
+    peers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     step: int = 0
 
     def add(
@@ -62,6 +64,14 @@ class Settled:
             self.samples[brief.role].append(scored)
             self.blocks[brief.role][brief.block.id] = brief.block.ref
             self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
+
+    def scored(self, role: str) -> list[Scored]:
+        """A role's samples as its estimator is given them, once all stages are priced."""
+        episodes = []
+        for one in self.samples[role]:
+            peers = self.peers[role, one.asked, one.grader]
+            episodes.append(replace(one, peers=peers))
+        return episodes
 
     def give_credit(self, role: str, credits: Sequence[Credit]) -> None:
         """Set the credits of a role's samples, in order."""

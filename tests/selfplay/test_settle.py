@@ -25,6 +25,7 @@ from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.paying import spread
+from ssp.selfplay.settings import load
 from ssp.selfplay.settle import settle
 from ssp.selfplay.settled import Settled
 from ssp.selfplay.targets import TargetRow, Targets
@@ -268,6 +269,57 @@ def test_a_proposer_with_groups_of_one_learns_from_its_raw_reward() -> None:
     played = [Episode(item.id, item.id, PROPOSER, 0, log=log, outcome=Outcome.SCORED) for item in items]
     batch = collate(played, [item.reward for item in items], [item.group for item in items])
     assert algorithms.get("grpo").advantages(batch)[:, 1].tolist() == pytest.approx([0.75, 0.0, 0.0], abs=1e-5)
+
+
+MORE_STAGES = """
+from dataclasses import replace
+
+from ssp.base.gamespec import BATCH, Grading, Pay
+from ssp.game.games.duel import GAME as DUEL
+from ssp.game.games.pay import by_grade
+
+again = replace(DUEL.answering, name="again", times=1)
+both = replace(again, name="both", by=("proposer", "solver"), choose=lambda game: "solver", group=BATCH)
+graded = (Grading("graded", of="again"), Grading("graded_both", of="both"))
+paid = Pay("both", by=by_grade)
+GAME = replace(
+    DUEL,
+    stages=(*DUEL.stages, again, both, *graded),
+    pay={
+        "proposer": (*DUEL.pay["proposer"], paid),
+        "solver": (*DUEL.pay["solver"], Pay("again", by=by_grade), paid),
+    },
+)
+"""
+
+
+def staged(path: Path, stage: str, algorithm: str, *played: tuple[str, float]) -> list[list[tuple[float, ...]]]:
+    """The credits of both roles, of a game with an attempt, which earned 1, and of episodes of a further `stage`."""
+    file = path / "stages.py"
+    file.write_text(MORE_STAGES)
+    cfg = load("quickstart", [f"game.kind={file}:GAME", f"defaults.algorithm={algorithm}"])
+    made = game("g1", [T], proposal=None)
+    for number, (role, reward) in enumerate(played):
+        made.others.setdefault(stage, []).append(brief(f"x{number}", role))
+        made.grades[f"x{number}"] = Grade(reward > 0, reward)
+    settled = settle(cfg, [made], 7)
+    return [[sample.credit for sample in settled.samples[role]] for role in (PROPOSER, SOLVER)]
+
+
+def test_what_was_asked_for_in_several_stages_has_peers_in_all_of_them(tmp_path: Path) -> None:
+    one = (1.0 / (1.0 + 1e-6),)
+    assert staged(tmp_path, "again", "hrpo") == [[], [one]]
+    compared = pytest.approx(0.5 / 0.5**0.5, abs=1e-5)
+    [], [(better,), (worse,)] = staged(tmp_path, "again", "hrpo", (SOLVER, 0.0))
+    assert better == -worse == compared
+
+
+def test_the_roles_of_a_stage_are_compared_each_with_itself(tmp_path: Path) -> None:
+    """Each has one episode in the stage, and is alone there."""
+    one = pytest.approx(1.0, abs=1e-5)
+    assert staged(tmp_path, "both", "hrpo", (PROPOSER, 1.0), (SOLVER, 0.0))[0] == [(one,)]
+    half = pytest.approx(0.5, abs=1e-5)
+    assert staged(tmp_path, "both", "grpo", (PROPOSER, 0.5), (SOLVER, 1.0)) == [[(half,)], [(one,)]]
 
 
 # several questions to a target, and what proposals are compared with
