@@ -39,10 +39,12 @@ def repriced(
     settled = settle(cfg, played, asked_by, entry["round"], Credits(cfg))
     now = {row["id"]: row["reward"] for row in settled.rows}
     results = [compared("reward", entry["reward"], now.get(entry["id"]))]
-    if any(pay.grader for pays in cfg.spec.pay.values() for pay in pays):
-        return results  # who graded follows from the source, which is not on record
+    graded_elsewhere = any(pay.grader for pay in cfg.spec.pay.get(entry["role"], ()))
     for sample in settled.samples[entry["role"]]:
         if sample.id == entry["id"] and sample.credit:
+            if graded_elsewhere:
+                why = "who graded follows from the question's source, which is not on record"
+                return [*results, untold("advantage", why)]
             told = ", ".join(f"{number:.6f}" for number in sample.credit)
             by = cfg.block(entry["role"]).algorithm
             results.append(Result("advantage", True, f"{told}, by {by}; there is no record of it"))
