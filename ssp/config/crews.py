@@ -90,10 +90,12 @@ def ranks(cfg: Config, learner: str) -> int:
 
 
 def gpus(cfg: Config, role: str) -> tuple[float, float]:
-    """GPUs of a rank of an engine of `role`, and of its learner: none with engine.device=cpu."""
-    if cfg.block(role).engine.device == "cpu":
-        return 0.0, 0.0
-    return cfg.placement.engine_gpus, cfg.placement.learner_gpus
+    """GPUs of a rank of an engine of `role`, and of its learner: none with engine.device=cpu, which
+    only the embedded engine reads."""
+    engine = cfg.block(role).engine
+    if engine.device != "cpu":
+        return cfg.placement.engine_gpus, cfg.placement.learner_gpus
+    return 0.0 if engine.traits.model == "needed" else cfg.placement.engine_gpus, 0.0
 
 
 def judge_gpus(cfg: Config) -> float:

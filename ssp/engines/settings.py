@@ -12,14 +12,19 @@ from ssp.config.schema import Config
 
 @each_block
 def keys_belong_to_the_kind(cfg: Config, role: str) -> None:
-    """InputError for a key of another kind that is set: it would do nothing."""
-    engine = cfg.block(role).engine
+    """InputError for a key of another kind that is set: it would do nothing. A learner reads
+    `device` too."""
+    block = cfg.block(role)
+    engine = block.engine
     standard = EngineConfig()
+    learned = engine.traits.loads and not engine.traits.acted and block.policy != "frozen"
     for item in fields(EngineConfig):
         name = item.name
         value = getattr(engine, name)
         readers = [kind for kind, traits in KINDS.items() if name in traits.keys]
-        if readers and engine.kind not in readers and value != getattr(standard, name):
+        if not readers or (name == "device" and learned):
+            continue
+        if engine.kind not in readers and value != getattr(standard, name):
             key = f"{role}.engine.{name}"
             rule = f"{key} belongs to engine.kind={' or '.join(readers)}"
             step = f"leave {key} out, or set {role}.engine.kind={readers[0]}"

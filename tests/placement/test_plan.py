@@ -204,7 +204,7 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
     ("typed", "rule"),
     [
         ("placement.engine_gpus=0.5", "are 0 or 1 where each has GPUs of its own"),
-        ("solver.engine.device=cpu", r"solver\.engine\.device belongs to engine\.kind=torch"),
+        ("solver.engine.device=cpu solver.policy=frozen", r"solver\.engine\.device belongs to engine\.kind=torch"),
         ("placement.layout=colocate", r"engine_gpus \+ learner_gpus is at most 1"),
         ("placement.layout=colocate placement.engine_gpus=0.5 placement.learner_gpus=0.5", "take turns"),
         ("placement.layout=shared-base", "adapter each"),
@@ -215,6 +215,20 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
 def test_shares_that_could_have_no_effect_are_refused(typed: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         load("gpu8", typed.split())
+
+
+def test_the_learner_reads_the_device_beside_an_engine_that_does_not() -> None:
+    """vLLM keeps its GPU, and its role's learner computes on the CPU."""
+    plan = make(load("gpu8", ["solver.engine.device=cpu"]), parse("1x8x80"))
+    assert {name: plan.known[name].gpus for name in ("solver", "learner-solver", "learner-proposer")} == {
+        "solver": 1,
+        "learner-solver": 0,
+        "learner-proposer": 1,
+    }
+    on_card = load("gpu8", ["defaults.engine.device=cuda", "defaults.engine.dtype=auto"])
+    assert on_card.solver.learner.device == "cuda" and on_card.solver.learner.dtype == "bfloat16"
+    with pytest.raises(InputError, match="device=cuda needs GPUs .*learner_gpus=0"):
+        make(load("gpu8", ["defaults.engine.device=cuda", "placement.learner_gpus=0"]), parse("1x8x80"))
 
 
 def test_torch_alone_shares_a_gpu_and_knows_its_device() -> None:

@@ -188,9 +188,12 @@ def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     shares = f"placement.engine_gpus={place.engine_gpus:g} learner_gpus={place.learner_gpus:g}"
     step = "set both as docs/placement.md says, or device=auto"
     for role in cfg.roles:
-        wanted = cfg.block(role).engine.device == "cuda"
+        engine = cfg.block(role).engine
+        wanted = engine.device == "cuda"
+        engines, learners = gpus(cfg, role)
+        least = min(engines, learners) if engine.traits.model == "needed" else learners
         rule = f"{role}.engine.device=cuda needs GPUs in a run"
-        hold(not wanted or min(gpus(cfg, role)) > 0, rule, shares, step)
+        hold(not wanted or least > 0, rule, shares, step)
 
     listed = processes(cfg, smallest_gpu(nodes))
     placed = units(cfg, listed)
