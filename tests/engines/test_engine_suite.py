@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import pytest
 from suite_models import STOP, VOCAB, after_switch, arrays, greedy, logprobs, network, save
 from vllmfactory import needs_vllm
 
-from ssp.base.errors import Fault, InvariantError
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.base.shape import FAMILIES
 from ssp.config.role import EngineConfig
 from ssp.engines import Engine, Generation, Sampling, StopWords
@@ -194,6 +195,26 @@ def test_after_a_sync_an_engine_is_like_a_cold_one(garage: Garage, kind: str) ->
     assert after.ids == expected.ids != before[0].ids
     assert close_to(after.logprobs, expected.logprobs, COLD)
     assert close_to(after.logprobs, logprobs(network(MODEL, 1), ids + after.ids)[199:])
+
+
+@pytest.mark.parametrize("kind", EACH)
+def test_weights_that_lack_a_tensor_are_refused_and_the_old_ones_stay(garage: Garage, kind: str) -> None:
+    """Or have one of another shape. No slot is forgotten, and no token is drawn by the refused version."""
+    engine, whole = garage.take(kind), arrays(network(MODEL, 1))
+    ids, version, sampling = prompt(4, 60), engine.version, Sampling(0.0, 12, ())
+    slots = engine.open([1])
+    (before,) = engine.step(slots, [ids], sampling)
+    for keep in (False, True) if isinstance(engine, LiveEngine) else (False,):
+        for name, array in whole.items():
+            for wrong in ({}, {name: array[..., :-1]}):
+                rest = {other: whole[other] for other in whole if other != name}
+                with pytest.raises(InputError, match=re.escape(name)):
+                    engine.load(rest | wrong, version + 1, keep)
+    assert engine.version == version
+    (after,) = engine.step(slots, [[20, 21]], sampling)
+    assert before.version == after.version == version and after.versions is None
+    read = ids + before.ids + [20, 21] + after.ids
+    assert close_to(after.logprobs, logprobs(network(MODEL), read)[-len(after.ids) :])
 
 
 @pytest.mark.parametrize("kind", EACH)
