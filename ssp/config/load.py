@@ -3,8 +3,8 @@
 Owns reading, merging and interpolation. Promises this order, later wins: schema, the game's own
 settings, the file's `defaults`, the file's role block, `defaults.x=` on the command line, a role's
 `ROLE.x=` on the command line; so what is typed beats what is written, and a role beats its defaults
-in the same place. Options go with the reward that they stand beside: who names another reward
-leaves them behind. Refuses to know which values make sense (`ssp.config.reading`)."""
+in the same place. Options go with the reward that they stand beside: who names another reward says
+what its options are. Refuses to know which values make sense (`ssp.config.reading`)."""
 
 import difflib
 import re
@@ -99,17 +99,25 @@ def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
     overrides gives."""
     raw, typed = _read(find(name_or_file)), _parse_overrides(overrides)
     for name in _blocks(raw):
-        _change_reward(raw[name], typed.get(name, {}))
+        _change_reward(raw[name], name, typed.get(name, {}))
         if name != "defaults":
             _drop(raw[name], typed.get("defaults", {}))
     return merge(raw, typed)
 
 
-def _change_reward(block: Raw, above: Raw) -> None:
-    """Leave the options of a reward behind where `above` names another one."""
+def _change_reward(block: Raw, name: str, above: Raw) -> None:
+    """Leave the options of a reward behind where `above`, the block `name`, has another one.
+    InputError where it does not say what comes in their place."""
     before = block.get("reward")
-    if above.get("reward", before) != before:
-        block.pop("reward_options", None)
+    after = above.get("reward", before)
+    if after == before or not block.get("reward_options"):
+        return
+    left = block.pop("reward_options")
+    rule = "options go with the reward that they stand beside"
+    value = f"{name}.reward={after}, and reward_options of another one: {left}"
+    key = f"{name}.reward_options"
+    step = f"set {key}={{}} as well for none, or {key}.NAME=VALUE to those of {after}"
+    hold("reward_options" in above, rule, value, step)
 
 
 def _drop(block: Raw, above: Raw) -> None:
@@ -289,7 +297,7 @@ def _inherit(role: str, layers: Sequence[Raw]) -> Any:
             above = layer.get(name, {})
             if not isinstance(above, dict):
                 return above
-            _change_reward(block, above)
+            _change_reward(block, name, above)
             block = merge(block, above)
     return block
 

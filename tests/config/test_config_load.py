@@ -8,7 +8,7 @@ import pytest
 
 from ssp.base.errors import InputError
 from ssp.config.keys import ELSEWHERE, all_keys
-from ssp.config.load import find, names, to_yaml
+from ssp.config.load import find, layered, names, to_yaml
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 from tests.refusing import refused
@@ -50,11 +50,26 @@ def test_the_order_of_inheritance(tmp_path: Path) -> None:
 
 def test_options_go_with_the_reward_that_they_stand_beside(tmp_path: Path) -> None:
     path = write(tmp_path, "solver: {reward: format_em, reward_options: {structure: 0.3}}\n")
-    assert load(path, ["solver.reward=em"]).solver.reward_options == {}
+    assert load(path, ["solver.reward=em", "solver.reward_options={}"]).solver.reward_options == {}
     assert load(path, ["solver.reward=format_em"]).solver.reward_options == {"structure": 0.3}
     typed = ["solver.reward_options.final=0.2"]
     assert load(path, typed).solver.reward_options == {"structure": 0.3, "final": 0.2}
     assert load(path, ["solver.reward=ssrl", "solver.reward_options={}"]).solver.reward_options == {}
+
+
+def test_options_of_another_reward_do_not_go_unsaid(tmp_path: Path) -> None:
+    """Neither beneath what is typed nor, in a file, beneath a role's own reward."""
+    next_step = r"Next: set solver\.reward_options=\{\} as well for none, or solver\.reward_options\.NAME=VALUE"
+    path = write(tmp_path, "solver: {reward_options: {search_cost: 0.1}}\n")
+    for read in (load, layered):
+        with pytest.raises(InputError, match=next_step):
+            read(path, ["solver.reward=ssrl"])
+    kept = load(path, ["solver.reward=ssrl", "solver.reward_options.search_cost=0.2"])
+    assert kept.solver.reward_options == {"search_cost": 0.2}
+    given = ["game.kind=given", "data.questions=world:train"]
+    path = write(tmp_path, "defaults: {reward_options: {search_cost: 0.1}}\nsolver: {reward: ssrl}\n")
+    with pytest.raises(InputError, match=next_step):
+        load(path, given)
 
 
 def test_overrides_may_be_blocks_and_lists() -> None:

@@ -40,6 +40,11 @@ def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) ->
     if system == "search-r1" and base["solver.reward"] == "format_em" and not formats:
         exact = {"solver.reward": "em"}
         made.append(Translation("(main_ppo, no format scores)", "exact match", exact))
+    same = base.get("solver.reward")
+    for row in made:
+        optioned = any(key.startswith("solver.reward_options") for key in row.settings)
+        if row.settings.get("solver.reward", same) != same and not optioned:
+            row.settings["solver.reward_options"] = {}  # the recipe's are of its own reward
     return made
 
 

@@ -32,7 +32,8 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     attempts = min(recipe.game.attempts, ATTEMPTS)
     proposals = min(recipe.game.proposals, PROPOSALS)
     lines = [*SETTINGS, f"game.attempts={attempts}", f"game.proposals={proposals}"]
-    lines.append(f"{recipe.spec.answerer}.reward={REWARD}")
+    answerer = recipe.spec.answerer
+    lines += [f"{answerer}.reward={REWARD}", f"{answerer}.reward_options={{}}"]
     for role, block in recipe.blocks.items():
         lines.append(f"placement.{role}s=1")
         size = block.learner.minibatch
