@@ -20,8 +20,18 @@ _ROTARY = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cache
 COMPUTED = (*_ROTARY, ".attn.bias", ".attn.masked_bias")
 """How names end of what a model computes from its configuration: older tools saved it among the
 weights."""
+UNSCALED = {
+    "logit_scale": 1,
+    "logits_scaling": 1,
+    "lm_head_multiplier": 1,
+    "final_logit_softcapping": None,
+    "output_logit_soft_cap": None,
+}
+"""What a configuration may say of logits → how it says that they stay as they are."""
+PLAIN_LOGITS = "a learner's model has logits that are its output embedding of its last hidden state"
 FLOATS = ("F64", "F32", "F16", "BF16")
 NARROW = ("F16", "BF16")
+OTHER_FAMILY = "use a model of a family that docs/own.md names"
 _AGAIN = "save the model again, with its configuration"
 
 
@@ -92,6 +102,14 @@ class ModelFolder:
                 rule = "weights must be finite numbers"
                 raise InputError(rule, f"{name} in {self.path} is not", "use another checkpoint")
         return arrays
+
+    def check_logits(self) -> None:
+        """InputError where the configuration scales or caps logits, which a learner would leave out
+        without a word."""
+        for name, plain in UNSCALED.items():
+            value = self.config.get(name, plain)
+            family = f"{name}={value} in {self.path} of the family {self.config.get('model_type')}"
+            hold(value in (None, plain), PLAIN_LOGITS, family, OTHER_FAMILY)
 
     @contextmanager
     def plain(self) -> Iterator[Path]:

@@ -18,11 +18,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from ssp.base.errors import InputError, InvariantError, hold
+from ssp.base.errors import InputError, InvariantError, hold, holding
 from ssp.base.files import sync
 from ssp.base.imports import without
 from ssp.base.models import TOKENIZER_FILES, WEIGHTS
-from ssp.engines.folder import ModelFolder
+from ssp.engines.folder import OTHER_FAMILY, PLAIN_LOGITS, ModelFolder
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.record.manifest import EXACT, check_files, seal
 
@@ -44,6 +44,7 @@ def load_model(folder: Path) -> PreTrainedModel:
     """The folder's model in float32, eval mode (no dropout). InputError naming the file that is
     missing, broken or not as it was written."""
     source = ModelFolder(folder)
+    source.check_logits()
     check_files(folder)
     transformers_logging.disable_progress_bar()
     step = "use another checkpoint"
@@ -55,6 +56,7 @@ def load_model(folder: Path) -> PreTrainedModel:
                 trust_remote_code=False,
                 local_files_only=True,
                 use_safetensors=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by name
                 output_loading_info=True,
             )
     except (SafetensorError, StrictDataclassError, *_OF_CONFIGURATIONS) as error:
@@ -64,7 +66,8 @@ def load_model(folder: Path) -> PreTrainedModel:
     # transformers fills what the file lacks with random numbers and only warns.
     absent = sorted(info["missing_keys"]) or sorted(map(str, info["mismatched_keys"]))
     if absent:
-        raise InputError("weights must hold every parameter", f"{folder} lacks {absent[0]}", step)
+        rule = "weights must hold every parameter in its shape"
+        raise InputError(rule, f"{folder} lacks {absent[0]}", step)
     for name, parameter in model.named_parameters():
         fits = bool(torch.isfinite(parameter).all())
         hold(fits, "weights must be finite numbers", f"{name} in {folder} is not", step)
@@ -76,16 +79,16 @@ def load_model(folder: Path) -> PreTrainedModel:
 
 def _hold_logits(model: PreTrainedModel, folder: Path) -> None:
     """InputError for a family that scales or caps its logits, which `forward.py` would leave out
-    without a word."""
+    without a word, and for a model that cannot read two tokens."""
     ids = torch.zeros(1, 2, dtype=torch.long)
-    with torch.no_grad():
+    rule = "a model folder's configuration must agree with its weights"
+    odd = holding((RuntimeError, *_OF_CONFIGURATIONS), rule, folder, "use another checkpoint")
+    with odd, torch.no_grad():
         logits = model(ids).logits
         ours = model.get_output_embeddings()(model.base_model(ids).last_hidden_state)
-    rule = "a learner's model has logits that are its output embedding of its last hidden state"
     gap = float((logits - ours).abs().max())
     family = f"{folder} of the family {model.config.model_type}: up to {gap:.3g} apart"
-    step = "use a model of a family that docs/own.md names"
-    hold(gap <= 1e-3, rule, family, step)
+    hold(gap <= 1e-3, PLAIN_LOGITS, family, OTHER_FAMILY)
 
 
 def write(

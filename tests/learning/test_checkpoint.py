@@ -11,11 +11,21 @@ import numpy as np
 import pytest
 import torch
 from solo import SoloLearner, goes_on
-from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.schema import Config
+from ssp.engines.folder import ModelFolder
 from ssp.learning import checkpoint
+from ssp.learning.coldstart import ARTEFACT
 from ssp.record import manifest
 from ssp.selfplay.workers import build
 
@@ -206,10 +216,52 @@ def test_a_model_with_a_weight_that_is_no_number_is_refused(tmp_path, model_dir,
         SoloLearner(sick, role)
 
 
-def test_a_family_that_scales_its_logits_is_refused(tmp_path):
-    """The learner's forward pass would leave the scale out, and train other log-probs without a word."""
+def granite(folder, **changes):
+    """A folder with a small Granite, and `changes` of its config.json after it was saved."""
     sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    GraniteForCausalLM(GraniteConfig(**sizes, **heads, logits_scaling=8.0)).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="output embedding of its last hidden state.*granite"):
+    GraniteForCausalLM(GraniteConfig(**sizes, **heads)).save_pretrained(folder)
+    changed(folder, **changes)
+    return folder
+
+
+def changed(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+def test_a_family_that_scales_its_logits_is_refused(tmp_path, monkeypatch):
+    """The learner's forward pass would leave the scale out, and train other log-probs without a word."""
+    folder = granite(tmp_path, logits_scaling=8.0)
+    said = "output embedding of its last hidden state.*logits_scaling=8.0 in .*granite"
+    with pytest.raises(InputError, match=said):
+        checkpoint.load_model(folder)
+    monkeypatch.setattr(ModelFolder, "check_logits", lambda self: None)  # a family that says it in other words
+    with pytest.raises(InputError, match="output embedding of its last hidden state.*granite: up to"):
+        checkpoint.load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "says", [{"logit_scale": 0.0625}, {"final_logit_softcapping": 30.0}, {"lm_head_multiplier": 0.5}]
+)
+def test_scaled_logits_are_refused_before_anything_starts(tmp_path, says):
+    """By what the folder's config.json says, where the role learns; who only plays may have them."""
+    folder = shutil.copytree(ARTEFACT, tmp_path / "model")
+    cfg = Config()
+    build.check_model(cfg, "solver", folder, in_run=True)
+    changed(folder, **says)
+    with pytest.raises(InputError, match="output embedding of its last hidden state"):
+        build.check_model(cfg, "solver", folder, in_run=True)
+    build.check_model(cfg, "solver", folder)
+    cfg.solver.policy = "frozen"
+    build.check_model(cfg, "solver", folder, in_run=True)
+
+
+def test_a_folder_whose_parts_disagree_is_refused(tmp_path):
+    sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    PhiForCausalLM(PhiConfig(**sizes, num_attention_heads=2, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path)
+    changed(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 3.0})
+    with pytest.raises(InputError, match="must agree with its weights"):
         checkpoint.load_model(tmp_path)
+    with pytest.raises(InputError, match=r"in its shape.*lm_head\.weight"):
+        checkpoint.load_model(granite(tmp_path / "larger", vocab_size=50))

@@ -160,6 +160,8 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
     if not block.engine.traits.model:  # which computes with another model, or with none
         return
     model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
+    if in_run and block.policy != "frozen":
+        model.check_logits()
     played, context = block.limits.longest, model.context
     longer = "or take a model with a longer context"
     if context:
