@@ -54,7 +54,8 @@ class Brief:
     """An episode that was played, without its payload: that is place `row` of `block`, once the
     coordinator has it, and its transcript row `row` of `file`. `tokens` counts model tokens,
     `length` all, `prompt` and `observed` those of the prompt and of what searches showed with its
-    frame; `cuts`: searches that did not show all that was found. `contexts`: in how many it was
+    frame; `searches` counts calls of all tools, `lookups` those that searched, and `cuts` the
+    searches that did not show all that was found. `contexts`: in how many it was
     sampled; `turn_tokens`: model tokens of each of its turns. `opens`: how often
     it read a document."""
 
@@ -81,6 +82,7 @@ class Brief:
     contexts: int = 1
     turn_tokens: tuple[int, ...] = ()
     opens: int = 0
+    lookups: int = 0
     block: Block = Block("", None)
 
     @staticmethod
@@ -103,6 +105,7 @@ class Brief:
             contexts=log.contexts,
             turn_tokens=log.turn_tokens(),
             opens=episode.tools.count("read"),
+            lookups=[tool for tool, _ in episode.calls].count("search"),
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:

@@ -100,9 +100,9 @@ class Report:
         values["game/groups"] = float(counts["groups"])
         values["game/refills"] = float(this.further)
         values["game/tokens"] = float(sum(p.tokens for p in played))
-        searches = sum(p.searches for p in played)
-        if searches:
-            values["search/cut"] = sum(p.cuts for p in played) / searches
+        lookups = sum(p.lookups for p in played)
+        if lookups:
+            values["search/cut"] = sum(p.cuts for p in played) / lookups
         for cause, count in sorted(voids.items()):
             values[f"void/{cause}"] = float(count)
         for brief in played:  # the first void of a cause is told at once, with what it said

@@ -330,6 +330,24 @@ def test_limits_are_the_policys() -> None:
     assert (tokens.outcome, tokens.stopped) == (None, "tokens")
 
 
+def test_what_limits_cut_off_is_counted_as_in_the_loop() -> None:
+    """A turn that reached `turn_tokens`, not one that the client itself kept shorter; and an answer shown in part."""
+
+    async def brief(question: str, client: Any, model: str, tools: Any) -> str:
+        said = {"role": "user", "content": question}
+        await client.chat.completions.create(model=model, messages=[said], max_tokens=2)
+        return "x"
+
+    short = limits(turn_tokens=40, observation_tokens=3)
+    books = Books()
+    (cut,) = playing(looped, [CALL, "word " * 60], limits=short, books=books)
+    assert (cut.cut, cut.cuts, cut.stopped) == (True, 1, "final") and cut.documents != books.documents
+    (whole,) = playing(looped, [CALL, "Paris<|im_end|>"])
+    assert (whole.cut, whole.cuts) == (False, 0)
+    (kept,) = playing(brief, ["word " * 60])
+    assert kept.cut is False
+
+
 def test_a_search_that_fails_voids() -> None:
     books = Books()
     books.down = True

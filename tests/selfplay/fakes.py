@@ -382,7 +382,8 @@ class BrokenSearch:
 
 def brief(id: str, role: str = SOLVER, **changes: Any) -> Brief:
     made = Brief(id, "g", role, 0, "x", None, "", "final", 1, 5, 10, 1, 1, "f", 0, block=Block("b", None))
-    return replace(made, turn_tokens=(2, 3), **changes)
+    lookups = changes.get("searches", made.searches)
+    return replace(made, turn_tokens=(2, 3), **{"lookups": lookups, **changes})
 
 
 def void(id: str, role: str = SOLVER, cause: str = "retriever_down") -> Brief:

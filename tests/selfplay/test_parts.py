@@ -141,7 +141,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     sink = Sink()
     report = Report(sink, None, 2, DUEL)
     games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
-    games[1].proposal = brief("pg2", PROPOSER, searches=5, cuts=2)
+    games[1].proposal = brief("pg2", PROPOSER, searches=9, lookups=5, cuts=2)  # the others were no searches
     settled = settle(config(), games, 1)
     for step in (1, 2):
         report.round(Round(step - 1, Clock(), games, settled=settled), {"retriever_down": 1})
@@ -194,6 +194,13 @@ def ended(stopped: str, written: int, observed: int, **facts: Any) -> Brief:
         for kind, ids in ((Kind.TEMPLATE, [1]), (Kind.OBSERVATION, [1] * observed), (Kind.TEMPLATE, [1])):
             episode.log.append(kind, ids)
     return Brief.of(episode, "f", 0)
+
+
+def test_a_brief_tells_searches_from_other_calls() -> None:
+    made = ended("final", 4, 5, queries=["a", "1", "b"], tools=["search", "read", "search"])
+    assert (made.searches, made.lookups, made.opens) == (3, 2, 1)
+    alone = ended("final", 4, 5, queries=["a", "b"])  # a protocol without other tools does not name them
+    assert (alone.searches, alone.lookups) == (2, 2)
 
 
 def test_lengths_and_endings_are_counted_from_the_episodes() -> None:

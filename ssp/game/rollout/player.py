@@ -260,6 +260,8 @@ class AgentPlayer:
         self._hold_running()
         drawn_by = drawn.version if drawn.versions is None else drawn.versions
         log.append_model(drawn.ids, drawn.logprobs, drawn_by)
+        full = len(drawn.ids) == self._settings.limits.turn_tokens  # a client may ask for less
+        episode.cut = full and not drawn.stopped
         return drawn
 
     def _hold_limits(self, added: int, fresh: bool) -> None:

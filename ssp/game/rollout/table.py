@@ -252,8 +252,6 @@ class Table:
             for call, documents, kept in zip(asked, answers, shown.results, strict=True):
                 if self._protocol.offers:
                     seat.episode.tools.append(call.tool)
-                if call.tool == TOOL and kept != documents:
-                    seat.episode.cuts += 1
                 note(seat.episode, call, documents, kept, seat.seen, seat.read_to)
 
     def _show(self, seat: Seat, shown: Shown) -> bool:

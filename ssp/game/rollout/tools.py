@@ -368,6 +368,7 @@ def note(
     episode.asked.append(len(episode.log))
     episode.documents.extend(hits)
     if call.tool == TOOL:
+        episode.cuts += shown != answer
         for document in answer:
             if document.id not in read_to:
                 seen[document.id] = document
