@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -126,6 +127,37 @@ class Sums:
             said, error = "", type(raised).__name__
         told = {"error": error, "error_chain_repr": f"{error}()", "error_chain_str": f"{error}: no text"}
         return {"reward": float(row["answer"] in said), "error": told if error else None}
+
+
+def test_only_what_an_environment_sets_of_signals_is_left_out(monkeypatch: Any) -> None:
+    """Whoever else sets a handler meanwhile has it; of two that are loaded at once nothing stays."""
+    made = types.ModuleType("verifiers")
+    made.OpenAIChatCompletionsClient = made.load_environment = None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verifiers", made)
+    own, before = signal.signal, signal.getsignal(signal.SIGUSR2)
+    inside, goes_on = threading.Semaphore(0), threading.Event()
+
+    class Slow(Sums):
+        def __init__(self) -> None:
+            inside.release()
+            assert goes_on.wait(20)
+            super().__init__()
+
+    def heard(*_: Any) -> None:
+        pass
+
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            loading = [threads.submit(verifiers.player, Slow) for _ in range(2)]
+            assert inside.acquire(timeout=20)
+            inside.acquire(timeout=0.2)  # the second one, where nothing holds it
+            signal.signal(signal.SIGUSR2, heard)
+            goes_on.set()
+            assert all(callable(one.result(20)) for one in loading)
+        assert signal.signal is own and signal.getsignal(signal.SIGUSR2) is heard
+    finally:
+        own(signal.SIGUSR2, before)
+        signal.signal = own
 
 
 def test_an_environment_of_verifiers_asks_the_policy_and_scores_it(monkeypatch: Any, tmp_path: Path) -> None:

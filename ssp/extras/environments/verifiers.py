@@ -63,14 +63,24 @@ def player(environment: Any, solved: float = 1.0, **options: Any) -> Any:
     return solve
 
 
+_ONE = threading.RLock()
+"""Held while `signal.signal` is another: each puts back what it found."""
+
+
 def _made(make: Callable[[], Any]) -> Any:
-    """What `make` makes. Environments set handlers of signals, which a thread other than the main
-    one may not, as a player's is: they get none there."""
+    """What `make` makes. Environments set handlers of signals without asking, which a thread other
+    than the main one may not, as a player's is: they get none there. Other threads still do."""
     if threading.current_thread() is threading.main_thread():
         return make()
-    own = signal.signal
-    signal.signal = lambda *_: None  # type: ignore[assignment]
-    try:
-        return make()
-    finally:
-        signal.signal = own
+    here = threading.get_ident()
+    with _ONE:
+        own = signal.signal
+
+        def elsewhere(*handler: Any) -> Any:
+            return None if threading.get_ident() == here else own(*handler)
+
+        signal.signal = elsewhere  # type: ignore[assignment]
+        try:
+            return make()
+        finally:
+            signal.signal = own
