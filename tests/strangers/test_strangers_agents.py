@@ -104,6 +104,13 @@ class Endless(Exception):
 Endless.__module__, Endless.__qualname__ = "langgraph.errors", "GraphRecursionError"
 
 
+class WorkflowRuntimeError(Exception):
+    """As LlamaIndex raises for what a step's code did, and for a model that came to no end."""
+
+
+NO_END = "Max iterations of 20 reached! Either something went wrong, or you can increase the max iterations"
+
+
 @pytest.mark.parametrize(
     ("solve", "ended"),
     [
@@ -115,6 +122,12 @@ Endless.__module__, Endless.__qualname__ = "langgraph.errors", "GraphRecursionEr
         (answering(" \n"), ("malformed", None, "", None)),
         (answering(KeyError("serch"), (KeyError,)), ("mistake", None, "", None)),
         (answering(Endless("25 turns")), ("mistake", None, "", None)),
+        (answering(WorkflowRuntimeError(NO_END)), ("mistake", None, "", None)),
+        (answering(WorkflowRuntimeError(f"Error in step 'parse_agent_output': {NO_END}")), ("mistake", None, "", None)),
+        (
+            answering(WorkflowRuntimeError("Error in step 'call_tool': no such file")),
+            ("fault", Outcome.VOID, "agent_failed", None),
+        ),
         (answering(KeyError("serch")), ("fault", Outcome.VOID, "agent_failed", None)),
         (answering({"answer": "Paris"}), ("fault", Outcome.VOID, "agent_result", None)),
         (answering(True), ("fault", Outcome.VOID, "agent_result", None)),

@@ -13,6 +13,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 import signal
 import sys
 import sysconfig
@@ -60,6 +61,9 @@ MISTAKES = {
 }
 """Exceptions of frameworks for what the model did wrong: it called what is not there, or came to no
 end."""
+NO_END = re.compile(r"WorkflowRuntimeError: (Error in step '\w+': )?Max iterations of \d+ reached")
+"""What LlamaIndex says of a model that came to no end, in the exception that it raises for failures
+of the code too."""
 
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
@@ -275,7 +279,8 @@ def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bo
     """Whether the agent, or a framework that is known, says by `error` that the policy did
     wrong."""
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    return isinstance(error, mistakes) or not names.isdisjoint(MISTAKES)
+    known = not names.isdisjoint(MISTAKES) or NO_END.match(f"{type(error).__name__}: {error}")
+    return isinstance(error, mistakes) or bool(known)
 
 
 _PLAYERS: dict[str, AgentPlayer] = {}
