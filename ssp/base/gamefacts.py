@@ -6,7 +6,7 @@ that ship is found again by its name; any other one refuses to run."""
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,31 @@ PARTS = {
 
 
 def text(spec: GameSpec) -> str:
-    """The declaration as JSON, each function by its name."""
-    return json.dumps(_told(spec), indent=1, default=str)
+    """The declaration as JSON, each function by its name. InputError names a value that would not
+    come back as it is."""
+    return json.dumps(_told(spec, "GAME"), indent=1)
 
 
-def _told(value: Any) -> Any:
-    if is_dataclass(value):
-        name = next(name for name, part in PARTS.items() if isinstance(value, part))
-        told = {field.name: _told(getattr(value, field.name)) for field in fields(PARTS[name])}
-        return {"is": name, **told}
+def _told(value: Any, at: str) -> Any:
+    part = next((part for part in PARTS.values() if isinstance(value, part)), None)
+    if part is not None:
+        told: dict[str, Any] = {"is": part.__name__}
+        for field in fields(part):
+            told[field.name] = _told(getattr(value, field.name), f"{at}.{field.name}")
+        return told
     if callable(value):
         name = getattr(value, "__qualname__", type(value).__name__)
         return {"code": f"{value.__module__}:{name}"}
+    rule = "a declaration is made of functions, texts, numbers, tuples and mappings by name"
+    step = "write it as one of these"
     if isinstance(value, Mapping):
-        return {"map": {str(key): _told(below) for key, below in value.items()}}
-    if isinstance(value, tuple):
-        return {"tuple": [_told(item) for item in value]}
+        odd = [key for key in value if not isinstance(key, str)]
+        hold(not odd, rule, f"{at} has the keys {odd}", step)
+        return {"map": {key: _told(below, f"{at}.{key}") for key, below in value.items()}}
+    if isinstance(value, tuple | list):
+        told_items = [_told(item, f"{at}[{number}]") for number, item in enumerate(value)]
+        return {"tuple": told_items} if isinstance(value, tuple) else told_items
+    hold(value is None or isinstance(value, str | int | float), rule, f"{at}: {value!r}", step)
     return value
 
 
@@ -56,6 +65,8 @@ def read(file: Path, kind: str) -> GameSpec:
 
 
 def _made(told: Any, kind: str) -> Any:
+    if isinstance(told, list):
+        return [_made(item, kind) for item in told]
     if not isinstance(told, dict):
         return told
     if "code" in told:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,28 @@ def test_a_record_that_is_broken_is_told(text: str | None, run: Path, tmp_path: 
         (tmp_path / gamefacts.FILE).write_text(text)
     with pytest.raises(InputError, match=gamefacts.FILE):
         load(str(tmp_path / "config.yaml"), trusted=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "at"),
+    [
+        ({"data.corpus": Path("here")}, r"GAME.settings.data.corpus: .*Path\('here'\)"),
+        ({"solver.tools": ["search", {1, 2}]}, r"GAME.settings.solver.tools\[1\]: \{1, 2\}"),
+        ({7: "seven"}, r"GAME.settings has the keys \[7\]"),
+    ],
+)
+def test_what_would_not_come_back_is_refused_by_name(settings: dict[str, object], at: str) -> None:
+    with pytest.raises(InputError, match=f"a declaration is made of .*Found: {at}"):
+        gamefacts.text(replace(games.find("duel"), settings=settings))
+
+
+def test_lists_of_a_declaration_come_back(tmp_path: Path) -> None:
+    duel = games.find("duel")
+    settings = {"solver.tools": ["search", {"mcp": "x"}], "steps": 3}
+    listed = replace(duel, stages=list(duel.stages), settings=settings)  # type: ignore[arg-type]
+    (tmp_path / gamefacts.FILE).write_text(gamefacts.text(listed))
+    again = games.find(games.seal("mine.py:GAME", tmp_path))
+    assert again.settings == settings and [stage.name for stage in again.stages] == [one.name for one in duel.stages]
 
 
 @pytest.mark.parametrize("name", games.SHIPPED)
