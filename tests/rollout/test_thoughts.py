@@ -13,11 +13,13 @@ from scripts import Books, encode, limits, pieces, play
 from ssp.base.episode import Document, Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.config.role import LimitsConfig
+from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.calls import SEARCH
 from ssp.game.protocols.renderer import Renderer
 from ssp.learning.batch import collate
+from ssp.selfplay.workers import build
 
 CHAT = protocols.get("chat-tools")
 ASKED = {"question": "Which city is it?"}
@@ -89,6 +91,42 @@ CASES = {
     "forgetful": (families.qwen(families.FORGETFUL), "", "<think>\nI look.\n</think>\n\n", JSON, "<|im_end|>", {}, True),
     "never": (families.qwen(families.NEVER_THINKS), "", "<think>\nI look.\n</think>\n\n", JSON, "<|im_end|>", {}, True),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "told"), [("small-qwen", "small-qwen"), ("", "a model without a name")])
+def test_who_has_no_chat_template_is_named(name: str, told: str) -> None:
+    tokenizer = families.qwen(None)
+    tokenizer.name_or_path = name
+    with pytest.raises(InputError, match=f"needs a tokenizer with a chat template. Found: none in {told}. Next"):
+        Renderer(CHAT, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"algorithm": "gae"}, True),
+        ({"algorithm": "grpo_turns"}, True),
+        ({"algorithm": "grpo"}, False),
+        ({"algorithm": "gae", "policy": "frozen"}, False),
+    ],
+)
+def test_one_advantage_an_episode_is_asked_for_where_thoughts_are_forgotten(
+    changes: dict[str, str], refused: bool, tmp_path: Path
+) -> None:
+    """Before a run starts: its tokens lie in several contexts."""
+    families.qwen(families.FORGETFUL).save_pretrained(tmp_path)
+    cfg = Config(protocol="chat-tools")
+    block = cfg.block("solver")
+    block.engine.kind = block.learner.kind = "simulated"  # so that no weights are needed
+    block.model = str(tmp_path)
+    for key, value in changes.items():
+        setattr(block, key, value)
+    if not refused:
+        build.check_policy(cfg, "solver", tmp_path)
+        return
+    rule = r"forgets thoughts needs one advantage an episode \(solver\).*Next: set solver.algorithm=grpo"
+    with pytest.raises(InputError, match=rule):
+        build.check_policy(cfg, "solver", tmp_path)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -62,7 +62,7 @@ class Renderer:
     ) -> None:
         self.protocol, self.tokenizer = protocol, tokenizer
         self.template = template or protocol.template
-        self._name = tokenizer.name_or_path
+        self._name = tokenizer.name_or_path or "a model without a name"
         self._bos = ""
         self._switches: dict[str, bool] = {}
         if self.template in CHATS:
