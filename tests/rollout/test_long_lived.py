@@ -17,7 +17,7 @@ from ssp import engines
 from ssp.base.episode import Episode, Outcome, Task
 from ssp.config.role import EngineConfig, SimulatedConfig
 from ssp.game.rollout import Settings, agents, rollout
-from ssp.game.rollout.tools import Tools
+from ssp.game.rollout.tools import Tools, function
 
 pytest.importorskip("openai")
 
@@ -208,6 +208,34 @@ def test_a_tool_that_fails_over_mcp_voids_its_episode_alone() -> None:
     books.down = "none"  # type: ignore[assignment]
     bad = playing(asks, ["ok<|im_end|>"], 2, books=books)[1]
     assert (bad.outcome, bad.cause) == (Outcome.VOID, "retriever_down")
+
+
+def test_a_call_over_mcp_has_its_tools_own_deadline() -> None:
+    """Long before that of the episode, which it voids."""
+    pytest.importorskip("mcp")
+    said: list[str] = []
+
+    def slow(word: str) -> str:
+        time.sleep(5)
+        return word
+
+    slow.seconds = 0.2  # type: ignore[attr-defined]
+
+    async def asks(question: str, client: Any, model: str, tools: Any) -> str:
+        from mcp import Client
+
+        await client.chat.completions.create(model=model, messages=[{"role": "user", "content": question}])
+        async with Client(tools.mcp) as mcp:
+            began = time.monotonic()
+            result = await mcp.call_tool("slow", {"word": "sea"})
+            said.append(f"{result.is_error} {result.content[0].text} {time.monotonic() - began < 4}")
+        return "x"
+
+    tools = Tools([function(slow, "here")])
+    renderer = CHAT.__class__(CHAT.protocol.offering(tools.offers), TOKENIZER)
+    (late,) = playing(asks, ["ok<|im_end|>"], renderer=renderer, tools=tools)
+    assert said == ["True tool_deadline True"]
+    assert (late.outcome, late.cause, late.detail) == (Outcome.VOID, "tool_deadline", "slow did not answer in 0.2 s")
 
 
 def test_the_address_of_an_episode_that_is_over_answers_nothing() -> None:
