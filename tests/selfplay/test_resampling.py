@@ -200,7 +200,6 @@ def crash(stage: Stage, step: int) -> None:
 
 
 @pytest.mark.covers("SP-05", "SP-10")
-@pytest.mark.parametrize("save", [1, 2, 10])
 @pytest.mark.parametrize(
     "more",
     [
@@ -213,15 +212,16 @@ def crash(stage: Stage, step: int) -> None:
         {"game__batch": "replay_learnable", "game__refill": 3},
     ],
 )
-def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: dict[str, Any], save: int) -> None:
+def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: dict[str, Any]) -> None:
     """The same targets, the same replays, the same pool and cursor; the crash is between two saves, or right after one."""
-    cfg = config(steps=5, proposer__batch=4, save__every=save, eval__every=0, **more)
-    whole = Stage(cfg, tmp_path / "whole").played()
-    crash(Stage(cfg, tmp_path / "half"), 3)
-    rest = Stage(cfg, tmp_path / "half").whole()
-    assert whole.rows(TRAINED) == rest.rows(TRAINED)
-    for key in ("cursor", "step"):
-        assert whole.state()[key] == rest.state()[key]
-    pools = [[(i["question"], i["target"], i["win_rate"]) for i in made.state()["pool"]] for made in (whole, rest)]
-    assert pools[0] == pools[1]  # who asked differs: version numbers are never used again
-    assert bool(pools[0]) == cfg.game.batch.startswith("replay")
+    first, *others = [config(steps=5, proposer__batch=4, save__every=n, eval__every=0, **more) for n in (1, 2, 10)]
+    whole = Stage(first, tmp_path / "whole").played()
+    for cfg in (first, *others):
+        crash(Stage(cfg, tmp_path / f"{cfg.save.every}"), 3)
+        rest = Stage(cfg, tmp_path / f"{cfg.save.every}").whole()
+        assert whole.rows(TRAINED) == rest.rows(TRAINED), cfg.save
+        for key in ("cursor", "step"):
+            assert whole.state()[key] == rest.state()[key], cfg.save
+        pools = [[(i["question"], i["target"], i["win_rate"]) for i in made.state()["pool"]] for made in (whole, rest)]
+        assert pools[0] == pools[1], cfg.save  # who asked differs: version numbers are never used again
+        assert bool(pools[0]) == cfg.game.batch.startswith("replay")
