@@ -38,7 +38,7 @@ def play(engine: TorchEngine, round_: int, temperature: float) -> tuple[Batch, f
 @pytest.mark.covers("SR-01", "SR-03")
 @pytest.mark.parametrize("name", sorted({*algorithms.names()} - {"remax", "reinforce_none"}))
 def test_the_toy_is_learned(model_dir, role, name):
-    role.algorithm, role.learner.lr, role.critic.lr = name, 3e-3, 1e-2
+    role.algorithm, role.learner.lr, role.critic.lr = name, 6e-3, 2e-2
     role.clip_high = 0.2
     role.kl.coef, role.kl.kind, role.kl.place = (0.001, "k1", "reward") if name == "gae" else (0.0, "k3", "loss")
     learn(model_dir, role)
@@ -58,7 +58,7 @@ def test_the_toy_is_learned(model_dir, role, name):
 )
 def test_the_toy_is_learned_with_every_loss_and_baseline(model_dir, role, settings):
     """In mini-batches, so that ratios are not 1."""
-    role.learner.lr, role.learner.minibatch = 3e-3, 24
+    role.learner.lr, role.learner.minibatch = 6e-3, 24
     for name, value in settings.items():
         setattr(role, name, value)
     learn(model_dir, role)
