@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from trainruns import Cluster, run
+from trainruns import FEW, Cluster, run
 
 GAMES = Path(__file__).parents[1] / "selfplay" / "games"
-SIZES = ["steps=2", "game.attempts=2", "eval.every=0", "data.eval=[]", "defaults.batch=4"]
+SIZES = ["steps=2", "game.attempts=2", "eval.every=0", "data.eval=[]", "defaults.batch=4", *FEW[2:]]
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
