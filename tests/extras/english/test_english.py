@@ -22,7 +22,7 @@ from ssp.extras.english.facts import Fact, paragraphs
 from ssp.extras.english.grammar import Chain, Hop
 from ssp.extras.english.packages import BOOK, QUESTIONS, SUMMARIES
 from ssp.extras.english.sources import Sources
-from ssp.extras.english.traces import AIMS_PER_HOP, PROPOSER_PER_HOP, SOLVER_PER_HOP, Script
+from ssp.extras.english.traces import AIMS_PER_HOP, PROPOSER_PER_HOP, SOLVER_PER_HOP, Proposal, Script
 from ssp.extras.english.world import HELDOUT, TRAIN, English
 
 pytestmark = pytest.mark.skipif(
@@ -33,6 +33,11 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def world() -> English:
     return English()
+
+
+@pytest.fixture(scope="module")
+def proposals(world: English) -> list[Proposal]:
+    return list(Script(world).proposals(PROPOSER_PER_HOP))
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +176,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
             assert all(q[: q.index("</")].split('">')[1] in texts[q[1 : q.index('">')]] for q in quotes)
 
 
-def test_rows_and_traces_ask_every_form_as_often_as_the_evaluations(world: English) -> None:
+def test_rows_and_traces_ask_every_form_as_often_as_the_evaluations(world: English, proposals: list[Proposal]) -> None:
     """What is not asked is unlearned, whoever asks (docs/english.md)."""
 
     def forms(chains: Iterable[Chain]) -> Counter[object]:
@@ -179,25 +184,20 @@ def test_rows_and_traces_ask_every_form_as_often_as_the_evaluations(world: Engli
 
     exam = forms(chain for hops in (1, 2, 3) for chain, _ in world.drawn(HELDOUT, hops, 256, 0))
     assert len(exam) == 6
-    script = Script(world)
     given = (chain for hops in SOLVER_PER_HOP for chain, _ in world.drawn(TRAIN, hops, SOLVER_PER_HOP[hops], 0))
-    asked = [forms(given)]
-    for per_hop in (PROPOSER_PER_HOP, AIMS_PER_HOP):
-        asked.append(forms(chain for _, chain, _ in script.proposals(per_hop)))
-    for counts in asked:
+    played = (proposals, Script(world).proposals(AIMS_PER_HOP))
+    for counts in (forms(given), *(forms(chain for _, chain, _ in rows) for rows in played)):
         for form, count in exam.items():
-            share = counts[form] / counts.total()
-            assert share == pytest.approx(count / exam.total(), abs=0.04), form
+            assert counts[form] / counts.total() == pytest.approx(count / exam.total(), abs=0.04), form
 
 
-def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world: English) -> None:
-    traces = [(trace, chain) for trace, chain, _ in Script(world).proposals(PROPOSER_PER_HOP)]
-    begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain in traces)
+def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(proposals: list[Proposal]) -> None:
+    begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain, _ in proposals)
     longer = sum(count for (hops, _, _), count in begun.items() if hops > 1)
     ahead = sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back)
     assert ahead >= 0.4 * longer
     assert begun[2, "home", False] >= 15 and begun[3, "author", False] >= 5
-    writers = [trace["turns"] for trace, chain in traces if (len(chain), chain[0].fact.relation) == (2, "home")]
+    writers = [trace["turns"] for trace, chain, _ in proposals if (len(chain), chain[0].fact.relation) == (2, "home")]
     assert all(turns[1].split()[1][0].isupper() for turns in writers), "found by an adjective, as in: Italian writer"
 
 
