@@ -28,7 +28,7 @@ class Key:
 
     @property
     def stands_for(self) -> str:
-        """The key that an option of a script sets; any other key's own name."""
+        """The key that has another name here; any other key's own name."""
         option = isinstance(self.how, dict) and "as" in self.how
         return str(self.how["as"]) if option else self.name
 
@@ -55,18 +55,20 @@ def sections() -> dict[str, Section]:
 
 
 @functools.cache
-def _keys() -> dict[str, Key]:
-    """By name; where two systems have it, that of the first."""
+def _keys(system: str) -> dict[str, Key]:
+    """By name; where two systems have it, that of `system`, else of the first."""
     known: dict[str, Key] = {}
-    for section in sections().values():
-        for key in section.keys:
+    for name in (system, *sections()):
+        for key in sections()[name].keys:
             known.setdefault(key.name, key)
     return known
 
 
-def find(name: str) -> Key | None:
-    """Their key of that name, or the row of a block that it lies in (`reward_model.*`)."""
-    return next((_keys()[row] for row in rows(name) if row in _keys()), None)
+def find(name: str, system: str = "verl") -> Key | None:
+    """Their key of that name, or the row of a block that it lies in (`reward_model.*`). `system`:
+    whose script has it."""
+    keys = _keys(system)
+    return next((keys[row] for row in rows(name) if row in keys), None)
 
 
 def word(name: str) -> str:

@@ -64,13 +64,14 @@ class _Shell:
             words += _words(value) if value else [word]
 
         ours = any(_DOTTED.match(word) for word in words)
-        begun = False
+        called = begun = False
         for at, word in enumerate(words):
+            called = called or word == "-m" or word.endswith(".py")
             key, equals, value = word.partition("=")
             if _ENDS.fullmatch(word):
                 if begun:
                     return
-            elif ours and _OVERRIDE.match(word) and (begun or _DOTTED.match(word)):
+            elif ours and _OVERRIDE.match(word) and (called or begun or _DOTTED.match(word)):
                 begun = True
                 yield Override(key.lstrip("+~"), self._filled(value))
             elif key in options and (ours or ".sh" in line):

@@ -8,7 +8,7 @@ Refuses to know how rows are printed."""
 from collections.abc import Callable
 from typing import Any
 
-from ssp.extras.migration.systems import Facts
+from ssp.extras.migration.systems import ONE_KL, Facts
 
 Settings = dict[str, Any]
 Made = Settings | str
@@ -64,9 +64,23 @@ def _clip(value: float, facts: Facts) -> Made:
 @_of(f"{ACTOR}ppo_mini_batch_size", number=True)
 def _minibatch(value: float, facts: Facts) -> Made:
     """Search-R1 and its fork count episodes, the others questions."""
-    attempts = facts.number(f"{ROLLOUT}n", facts.base["game.attempts"])
+    attempts = facts.base["game.attempts"]
+    for key in ("worker.rollout.n", f"{ROLLOUT}n"):
+        attempts = facts.number(key, attempts)
     episodes = value if facts.system == "search-r1" else value * attempts
     return {"defaults.learner.minibatch": int(episodes)}
+
+
+@_of("worker.rollout.n", number=True)
+def _n(value: float, facts: Facts) -> Made:
+    return {"game.attempts": value} if facts.role == "solver" else "all of its batch is one group"
+
+
+@_of("data.rollout_batch_size", number=True)
+def _rollout_batch(value: float, facts: Facts) -> Made:
+    """A challenger is asked for n questions by each row."""
+    each = facts.number("worker.rollout.n", 1) if facts.role == "challenger" else 1
+    return {"defaults.batch": int(value * each)}
 
 
 @_of(f"{ACTOR}ppo_max_token_len_per_gpu", number=True)
@@ -116,14 +130,14 @@ def _norm(value: Any, facts: Facts) -> Made:
 def _use_kl(value: Any, facts: Facts) -> Made:
     if value is True:
         return {"defaults.kl.place": "loss"}
-    if facts.system == "search-r1" or facts.on("algorithm.use_kl_in_reward"):
+    if facts.system in ONE_KL or facts.on("algorithm.use_kl_in_reward"):
         return {"defaults.kl.place": _kl_place(facts)}
     return {"defaults.kl.coef": 0.0}
 
 
 @_of(f"{ACTOR}kl_loss_type")
 def _kl_loss_type(value: Any, facts: Facts) -> Made:
-    return _kl_kind(value, facts) if facts.kl_in_loss else WITHOUT_KL_LOSS
+    return _kl_kind(value, facts) if _counts(facts) else WITHOUT_KL_LOSS
 
 
 @_of("algorithm.kl_penalty")
@@ -139,7 +153,12 @@ def _kl_kind(value: Any, facts: Facts) -> Made:
 
 @_of(f"{ACTOR}kl_loss_coef", number=True)
 def _kl_loss_coef(value: float, facts: Facts) -> Made:
-    return {"defaults.kl.coef": value} if facts.kl_in_loss else WITHOUT_KL_LOSS
+    return {"defaults.kl.coef": value} if _counts(facts) else WITHOUT_KL_LOSS
+
+
+def _counts(facts: Facts) -> bool:
+    """Whether the keys of a KL in the loss count: R-Zero has the same for one in the reward."""
+    return facts.kl_in_loss or (facts.system == "r-zero" and facts.kl_in_reward)
 
 
 @_of("algorithm.kl_ctrl.kl_coef", number=True)
@@ -223,6 +242,14 @@ def _divided(facts: Facts) -> Settings:
     prompt = int(facts.number("data.max_prompt_length", before))
     room = int(facts.number("data.max_response_length", total - before))
     there, here = facts.limit("searches"), _searches(facts)
+    if facts.system == "r-zero":  # one turn answers; what is searched finds nothing
+        turn = int(facts.number("data.max_response_length", facts.limit("turn_tokens")))
+        shown = facts.limit("observation_tokens")
+        return {
+            "defaults.limits.prompt_tokens": prompt,
+            "defaults.limits.turn_tokens": turn,
+            "defaults.limits.total_tokens": prompt + turn * (there + 1) + shown * there,
+        }
     settings: Settings = {
         "defaults.limits.prompt_tokens": prompt,
         "defaults.limits.total_tokens": prompt + room,
@@ -258,7 +285,7 @@ def _train_files(value: Any, facts: Facts) -> Made:
 @_of("data.val_files")
 def _eval_files(value: Any, facts: Facts) -> Made:
     files = value if isinstance(value, list) else [value]
-    corpus = "none" if facts.system == "ssrl" else facts.base["data.corpus"]
+    corpus = "none" if facts.system in ("ssrl", "r-zero") else facts.base["data.corpus"]
     sets = []
     for number, file in enumerate(files, start=1):
         sets.append({"name": f"set{number}", "file": str(file), "corpus": corpus})
@@ -315,6 +342,11 @@ def _nodes(value: float, facts: Facts) -> Made:
 @_of("trainer.save_freq", number=True)
 def _save(value: float, facts: Facts) -> Made:
     return {"save.every": value} if value > 0 else "never there; the recipe's save.every stays"
+
+
+@_of("trainer.save_limit", number=True)
+def _keep(value: float, facts: Facts) -> Made:
+    return {"save.keep": value} if value > 0 else "all stay there; the recipe's save.keep stays"
 
 
 @_of("trainer.total_epochs", number=True)

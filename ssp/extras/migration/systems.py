@@ -18,6 +18,7 @@ OWN = {
         "data.prompt_template_name",
         "data.search_url",
     ),
+    "r-zero": ("worker.", "data.rollout_batch_size", "trainer.max_steps"),
     "search-r1": (
         "data.max_start_length",
         "max_turns",
@@ -28,16 +29,19 @@ OWN = {
 }
 """System → how keys begin that it alone has."""
 
+ONE_KL = ("search-r1", "r-zero")
+"""Systems whose KL is in the reward where it is not in the loss."""
+
 
 def named(key: str) -> str:
-    """The key of theirs that an option of a script sets, or the key itself."""
+    """The key of theirs that has this other name, or the key itself."""
     row = migration.find(key)
     return row.stands_for if row else key
 
 
 def system(overrides: Sequence[Override]) -> str:
     """Whose script it is, by the keys that only one of them has; verl where there is none."""
-    keys = {named(override.key) for override in overrides}
+    keys = {name for override in overrides for name in (override.key, named(override.key))}
     for name, starts in OWN.items():
         if any(key.startswith(starts) for key in keys):
             return name
@@ -58,6 +62,8 @@ def recipe(whose: str, overrides: Sequence[Override]) -> str:
         return "ssrl-llama3.2-3b" if llama else "ssrl-qwen2.5-7b"
     if whose in ("ssp", "research"):
         return f"{whose}-qwen2.5-7b"
+    if whose == "r-zero":
+        return "r-zero-qwen3-4b"
     if any(key.startswith("algorithm.ref_policy_ema") for key in given):
         return "ema-pg-qwen2.5-3b"
     model = given.get("actor_rollout_ref.model.path", "")
@@ -67,8 +73,8 @@ def recipe(whose: str, overrides: Sequence[Override]) -> str:
 
 
 class Facts:
-    """All overrides of a script by key. `system`: search-r1, ssp, ssrl, research or verl. `base`:
-    the recipe below, whole, as dotted keys of ours and their values."""
+    """All overrides of a script by key. `system`: a name in `OWN`, or verl. `base`: the recipe
+    below, whole, as dotted keys of ours and their values."""
 
     def __init__(self, overrides: Sequence[Override], system: str, base: Mapping[str, Any]) -> None:
         self.given: dict[str, Any] = {}
@@ -95,15 +101,25 @@ class Facts:
         return int(self.base[f"solver.limits.{name}"])
 
     @property
+    def role(self) -> str:
+        """Our block of the role that the script trains."""
+        if self.system == "ssp":
+            return "defaults"
+        asks = "questioner" in str(self.get("data.format_prompt"))
+        return "challenger" if self.system == "r-zero" and asks else "solver"
+
+    @property
     def kl_in_loss(self) -> bool:
         """Whether their KL is a part of the loss."""
         usual = self.base["solver.kl.place"] == "loss"
-        return bool(self.get("actor_rollout_ref.actor.use_kl_loss", usual))
+        used = bool(self.get("actor_rollout_ref.actor.use_kl_loss", usual))
+        return used and not self.on("algorithm.disable_kl")
 
     @property
     def kl_in_reward(self) -> bool:
         """Whether their KL is a part of the reward."""
-        usual = self.system == "search-r1" and not self.kl_in_loss
+        one = self.system in ONE_KL and not self.on("algorithm.disable_kl")
+        usual = one and not self.kl_in_loss
         return self.get("algorithm.use_kl_in_reward", usual) is True
 
 

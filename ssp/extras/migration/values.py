@@ -64,7 +64,7 @@ def merged(made: Sequence[Translation]) -> Settings:
 
 def translated(override: Override, facts: Facts) -> Translation:
     """The row of one override."""
-    name, key = override.key, migration.find(override.key)
+    name, key = override.key, migration.find(override.key, facts.system)
     secret = any(word in name.lower() for word in SECRET)
     shown = "***" if secret else override.value
     if key is None:
@@ -88,11 +88,10 @@ def translated(override: Override, facts: Facts) -> Translation:
         remark = f" ({key.note})" if key.note else ""
         note = made or f"by hand: {ours}{remark}"
         return Translation(name, shown, note=note, person=note.startswith("by hand"))
-    role = "defaults" if facts.system == "ssp" else "solver"
     settings: Settings = {}
     for full, setting in made.items():
         block, _, rest = full.partition(".")
-        settings[f"{role}.{rest}" if block == "defaults" else full] = setting
+        settings[f"{facts.role}.{rest}" if block == "defaults" else full] = setting
     return Translation(name, shown, settings)
 
 

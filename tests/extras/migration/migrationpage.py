@@ -6,10 +6,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from ssp.config.gone import PAGE
-from ssp.extras.migration import Section, sections
+from ssp.extras.migration import Section, find, sections
 from ssp.extras.migration.variables import ACCEPTED, TOLD
 
 MARKS = ("<!-- tables: made by python tests/extras/migration/migrationpage.py -->", "<!-- end of tables -->")
@@ -25,21 +26,29 @@ def tables() -> str:
     lines += [f"|`{name}`|`{ours}`|{note}|" for name, (ours, note) in ACCEPTED.items()]
     lines += [f"|{coded(TOLD)}|not taken: set {coded(TOLD.values())}|other programs read them too|"]
     for section in sections().values():
-        lines += ["", f"## {section.title}", "", "|theirs|ours|values, meaning|", "|-|-|-|", *rows(section)]
+        lines += ["", f"## {section.title}", "", "|theirs|ours|meaning|", "|-|-|-|", *rows(section)]
     return "\n".join(lines) + "\n"
 
 
 def rows(section: Section) -> list[str]:
-    """A row for all keys that the same can be said of. Two rows and more of one block stand below its name, and leave it out."""
+    """A row for all keys that the same can be said of, and their other names; of names that end alike the first. Two rows and
+    more of one block stand below its name, and leave it out."""
+    others: dict[str, list[str]] = {}
+    for key in chain.from_iterable(one.keys for one in sections().values()):
+        if key.stands_for != key.name:
+            others.setdefault(key.stands_for, []).append(key.name)
     alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for key in section.keys:
-        alike.setdefault((key.ours, key.note), []).append(key.name)
+        if key.stands_for == key.name:
+            more = others.get(key.name, []) if key is find(key.name) else []
+            alike.setdefault((key.ours, key.note), []).extend([key.name, *more])
     sizes = Counter(block_of(names[0]) for names in alike.values())
     below: dict[str, list[str]] = {"": []}
     for (ours, note), names in alike.items():
         block = block_of(names[0])
         block = block if sizes[block] > 1 else ""
-        short = [DEEPER.sub("", name.removeprefix(block)) for name in names]
+        ends = {name.removeprefix("--").rpartition(".")[2]: name for name in reversed(names)}
+        short = [DEEPER.sub("", name.removeprefix(block)) for name in names if name in ends.values()]
         named = [key.removeprefix("defaults") for key in ours]
         below.setdefault(block, []).append(f"|{', '.join(short)}|{', '.join(named) or '-'}|{note}|")
     lines = below.pop("")

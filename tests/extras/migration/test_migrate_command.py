@@ -208,6 +208,94 @@ def test_a_script_of_llds_sets_the_term(
     assert (cfg.solver.llds_coef, cfg.solver.loss) == (0.2, loss)
 
 
+CHALLENGER = """#!/bin/bash
+solver=$1
+base=Qwen/Qwen3-4B-Base
+CUDA_VISIBLE_DEVICES=0,1 python3 -m verl.trainer.main \\
+    config=mine/config.yaml data.max_response_length=3000 worker.actor.model.model_path=$base \\
+    trainer.experiment_name=$name trainer.save_checkpoint_path=${STORE}/$name trainer.total_epochs=100 \\
+    worker.reward.reward_function=./mine/caller_penalty.py:score trainer.val_freq=-1 trainer.n_gpus_per_node=2 \\
+    data.format_prompt=./mine/questioner.jinja worker.rollout.n=4 worker.actor.global_batch_size=16 trainer.max_steps=6 \\
+    trainer.save_freq=1
+python merge.py --local_dir ${STORE}/$name
+"""
+SOLVER = """python3 -m verl.trainer.main \\
+    config=mine/config.yaml data.max_response_length=4096 worker.actor.model.model_path=$1 trainer.experiment_name=$2 \\
+    trainer.save_checkpoint_path=${STORE}/$2/ data.train_files=${NAME}/$2@train trainer.total_epochs=100 \\
+    trainer.max_steps=20 data.format_prompt=./mine/solver.jinja trainer.val_freq=4 \\
+    worker.actor.micro_batch_size_per_device_for_update=1 worker.actor.micro_batch_size_per_device_for_experience=1 \\
+
+echo merged
+"""
+
+
+def test_both_scripts_of_r_zero_are_one_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asks, both = tmp_path / "asks.yaml", tmp_path / "both.yaml"
+    for name, text in (("challenger.sh", CHALLENGER), ("solver.sh", SOLVER)):
+        (tmp_path / name).write_text(text)
+    assert main(["migrate", str(tmp_path / "challenger.sh"), "--out", str(asks)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("over --config r-zero-qwen3-4b\n") and ", 0 unknown" in printed
+    assert "config=mine/config.yaml  ->  the recipe's values" in printed
+    assert printed.endswith("2 keys need you: trainer.experiment_name, trainer.save_checkpoint_path\n")
+    assert main(["migrate", str(tmp_path / "solver.sh"), "--config", str(asks), "--out", str(both)]) == 0
+    printed = capsys.readouterr().out
+    assert ", 0 unknown" in printed and "data.train_files" not in printed.splitlines()[-1]
+    assert main(["train", "--config", str(both), "--dry-run"]) == 0
+    cfg = load(str(both))
+    assert (cfg.game.kind, cfg.eval.every, cfg.save.every, cfg.steps) == ("r-zero", 4, 1, 60)
+    asking, solver = cfg.block("challenger"), cfg.solver
+    assert (asking.learner.minibatch, asking.limits.turn_tokens, solver.limits.turn_tokens) == (64, 3000, 4096)
+    assert solver.learner.minibatch == load("r-zero-qwen3-4b").solver.learner.minibatch
+
+
+EASY = "worker.actor.padding_free=true "
+
+
+@pytest.mark.parametrize(
+    ("typed", "settings"),
+    [
+        ("worker.rollout.n=5 worker.actor.global_batch_size=128 data.rollout_batch_size=512", {
+            "game.attempts": 5, "solver.learner.minibatch": 640, "solver.batch": 512}),
+        ("worker.rollout.n=5 data.rollout_batch_size=512 data.format_prompt=questioner.jinja", {
+            "game.attempts": None, "challenger.batch": 2560, "challenger.learner.packing": True}),
+        ("algorithm.use_kl_loss=true algorithm.kl_penalty=low_var_kl algorithm.kl_coef=0.01", {
+            "solver.kl.place": "loss", "solver.kl.kind": "k3", "solver.kl.coef": 0.01}),
+        ("algorithm.use_kl_loss=false algorithm.kl_penalty=kl algorithm.kl_coef=0.01", {
+            "solver.kl.place": "reward", "solver.kl.kind": "k1", "solver.kl.coef": 0.01}),
+        ("algorithm.use_kl_loss=true algorithm.kl_coef=0.01 algorithm.disable_kl=true", {"solver.kl.coef": 0.0}),
+        ("algorithm.use_kl_loss=false algorithm.kl_coef=0.01 algorithm.disable_kl=true", {"solver.kl.coef": 0.0}),
+        ("worker.actor.offload.offload_params=true worker.actor.offload.offload_optimizer=true", {
+            "solver.learner.offload": "all", "solver.learner.zero": 3}),
+        ("worker.actor.fsdp.enable_full_shard=false worker.actor.fsdp.enable_cpu_offload=false", {
+            "solver.learner.zero": 2, "solver.learner.offload": "none"}),
+        ("trainer.save_limit=-1 trainer.save_freq=5 data.train_files=a@train", {"save.keep": None, "data.questions": None}),
+        ("trainer.save_limit=3 worker.actor.optim.lr_warmup_ratio=0.1", {"save.keep": 3, "solver.learner.warmup_steps": 6}),
+    ],
+)  # fmt: skip
+def test_values_of_easyr1s_keys(typed: str, settings: dict[str, object]) -> None:
+    for words in (f"{EASY}{typed}".split(), f"{EASY}{typed}".split()[::-1]):
+        overrides = script.typed(words)
+        assert systems.system(overrides) == "r-zero"
+        got = values.merged(values.rows(overrides, "r-zero", recipe("r-zero-qwen3-4b")))
+        assert {key: got.get(key) for key in settings} == settings
+        load("r-zero-qwen3-4b", [f"{key}={json.dumps(value)}" for key, value in got.items()])
+
+
+def test_another_name_says_what_its_key_says() -> None:
+    for section in migration.sections().values():
+        for key in section.keys:
+            other = migration.find(key.stands_for)
+            assert other is not None
+            ours = {one.replace("solver.", "defaults.") for one in key.ours}
+            assert ours <= {one.replace("solver.", "defaults.") for one in other.ours}, key.name
+
+
+def test_a_key_without_a_block_counts_also_before_the_first_that_has_one() -> None:
+    line = "MODE=fast max_turns=9 python3 -m verl.trainer.main_ppo max_turns=4 data.train_batch_size=8"
+    assert [(o.key, o.value) for o in script.read(line)[0]] == [("max_turns", "4"), ("data.train_batch_size", "8")]
+
+
 def test_what_is_typed_behind_a_script_goes_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, out = tmp_path / "run.sh", tmp_path / "mine.yaml"
     run.write_text("export SEARCH_IP=10.9.8.7\npython3 -m verl.main data.train_batch_size=256 self_play.enable=True\n")
