@@ -17,7 +17,7 @@ from trainruns import REPO
 from vllmfactory import engine, model, needs_vllm
 
 from ssp.base.errors import Fault, InputError
-from ssp.engines.base import LiveEngine, Sampling
+from ssp.engines.base import LiveEngine, Sampling, once
 
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 
@@ -51,6 +51,17 @@ def test_a_load_reaches_every_layer(made: Any) -> None:
     for version, net in enumerate((SECOND, FIRST, SECOND, FIRST), start=10):
         made.load(arrays(net), version)
         assert worst(made, net) < 1e-4
+
+
+def test_equal_prompts_are_drawn_apart_by_their_seeds_and_the_same_again(made: Any) -> None:
+    """As a verifier asks that answers several times."""
+
+    def draws() -> list[list[int]]:
+        turns = once(made, [1, 2, 3], [PROMPT] * 3, Sampling(1.0, 12))
+        return [turn.ids for turn in turns if not isinstance(turn, Fault)]
+
+    first = draws()
+    assert len({tuple(ids) for ids in first}) == 3 and draws() == first
 
 
 def test_either_guard_keeps_old_blocks_from_new_turns_and_one_is_needed(

@@ -67,7 +67,12 @@ class Line:
         self._reply, self.prompts, self.most = reply, [], 0  # type: ignore[var-annotated]
 
     def ask(
-        self, prompts: Sequence[str], read: Callable[[str], str | None], max_tokens: int, temperature: float = 0
+        self,
+        prompts: Sequence[str],
+        read: Callable[[str], str | None],
+        max_tokens: int,
+        temperature: float = 0,
+        seeds: Sequence[int] = (),
     ) -> list[Any]:
         self.prompts += prompts
         self.most = max_tokens

@@ -64,6 +64,7 @@ def test_a_run_is_marked_by_its_verifier_s_model(tmp_path: Path) -> None:
     ("settings", "rule"),
     [
         (["referee.model=nowhere"], "referee.model"),
+        (["referee.model=http://127.0.0.1:1/v1"], "referee.verifier=judge with judge.url"),
         (["referee.verifier=solver", "referee.model=x"], "referee.model is the model of a frozen verifier"),
         (["referee.needed=2"], "as many answers of the verifier as are needed are drawn"),
         (["referee.verifier=none", "referee.evidence=none", "referee.samples=2"], "are of a verifier"),

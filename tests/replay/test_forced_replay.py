@@ -70,6 +70,13 @@ def test_an_engine_that_rounds_more_has_a_wider_bound(tmp_path: Path, capsys: py
 
 
 @pytest.mark.slow
+def test_several_answers_of_the_verifier_come_out_again(tmp_path: Path) -> None:
+    folder = play(tmp_path / "run", "steps=1", "proposer.batch=8", "referee.samples=3", "referee.needed=2")
+    seen, _ = all_same(folder)
+    assert seen["proposer verdict"] == 8
+
+
+@pytest.mark.slow
 def test_the_referee_is_told_what_the_rows_asked_for(tmp_path: Path, whole: Path) -> None:
     """With evidence=counted a verdict rests on it."""
     asked = {str(row["target"]): number % 3 + 1 for number, row in enumerate(rows(whole, "SELECT target FROM games"))}

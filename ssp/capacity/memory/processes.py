@@ -151,7 +151,7 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
     who answers."""
     own = engine.EngineNeeds()
     if cfg.referee.verifier in ("frozen", "solver") and cfg.spec.refereed:
-        at_once = share(cfg.asking.batch, cfg.placement.judges)
+        at_once = share(cfg.asking.batch, cfg.placement.judges) * cfg.referee.samples
         model = find(cfg.referee.model or cfg.answering.model)
         own = engine.engine(model, cfg.answering, at_once, gpu)
     kind = "vllm" if own.needs and cfg.answering.engine.traits.model == "share" else "policy"

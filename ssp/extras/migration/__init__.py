@@ -55,20 +55,14 @@ def sections() -> dict[str, Section]:
 
 
 @functools.cache
-def _keys(system: str) -> dict[str, Key]:
-    """By name; where two systems have it, that of `system`, else of the first."""
-    known: dict[str, Key] = {}
-    for name in (system, *sections()):
-        for key in sections()[name].keys:
-            known.setdefault(key.name, key)
-    return known
-
-
 def find(name: str, system: str = "verl") -> Key | None:
-    """Their key of that name, or the row of a block that it lies in (`reward_model.*`). `system`:
-    whose script has it."""
-    keys = _keys(system)
-    return next((keys[row] for row in rows(name) if row in keys), None)
+    """Their key of that name, or the row of a block that it lies in (`reward_model.*`). Where two
+    systems have it, that of `system`, whose script has it, else of the first."""
+    known: dict[str, Key] = {}
+    for one in (system, *sections()):
+        for key in sections()[one].keys:
+            known.setdefault(key.name, key)
+    return next((known[row] for row in rows(name) if row in known), None)
 
 
 def word(name: str) -> str:

@@ -64,9 +64,8 @@ def _clip(value: float, facts: Facts) -> Made:
 @_of(f"{ACTOR}ppo_mini_batch_size", number=True)
 def _minibatch(value: float, facts: Facts) -> Made:
     """Search-R1 and its fork count episodes, the others questions."""
-    attempts = facts.base["game.attempts"]
-    for key in ("worker.rollout.n", f"{ROLLOUT}n"):
-        attempts = facts.number(key, attempts)
+    usual = facts.number("worker.rollout.n", facts.base["game.attempts"])
+    attempts = facts.number(f"{ROLLOUT}n", usual)
     episodes = value if facts.system == "search-r1" else value * attempts
     return {"defaults.learner.minibatch": int(episodes)}
 

@@ -50,9 +50,11 @@ class Endpoint:
         read: Callable[[str], T | None],
         max_tokens: int | None = None,
         temperature: float = 0.0,
+        seeds: Sequence[int] = (),
     ) -> list[T | Fault]:
         """What `read` makes of the reply to each prompt, in order. A prompt is asked again where
-        that is None. `max_tokens`: of a reply, by default `JudgeConfig.longest`."""
+        that is None. `max_tokens`: of a reply, by default `JudgeConfig.longest`. `seeds`: one a
+        prompt, so that a server which repeats itself answers equal prompts apart; or none."""
         self._until = time.monotonic() + self._seconds
         self._failures = 0
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
@@ -70,8 +72,9 @@ class Endpoint:
         )
         pool = ThreadPoolExecutor(self._cfg.concurrency)
         asked = {"temperature": temperature, "max_tokens": max_tokens or self._cfg.longest}
-        one = partial(self._one, service, read, asked)
-        jobs: list[Future[T | Fault]] = [pool.submit(one, prompt) for prompt in prompts]
+        each = [{**asked, "seed": seed} for seed in seeds] or [asked] * len(prompts)
+        one = partial(self._one, service, read)
+        jobs: list[Future[T | Fault]] = list(map(partial(pool.submit, one), each, prompts))
         late = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
         try:
             done, _ = wait(jobs, timeout=None if math.isinf(self._seconds) else self._seconds)
@@ -85,10 +88,16 @@ class Endpoint:
             _log.warning("%s", fault)
         return results
 
-    def check(self, prompt: str, read: Callable[[str], T | None]) -> None:
-        """Ask once, before a run relies on it. InputError when nothing can be read from the reply,
-        with what to change."""
-        (result,) = self.ask([prompt], read)
+    def check(
+        self,
+        prompt: str,
+        read: Callable[[str], T | None],
+        temperature: float = 0.0,
+        seeds: Sequence[int] = (),
+    ) -> None:
+        """Ask once as `ask` does, before a run relies on it. InputError when nothing can be read
+        from the reply, with what to change."""
+        (result,) = self.ask([prompt], read, None, temperature, seeds)
         if not isinstance(result, Fault):
             return
         rule = (

@@ -54,8 +54,8 @@ class Verifier:
         return (text, ids) if len(ids) <= self._cfg.prompt_tokens else None
 
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
-        """What the verifier wrote to each prompt, in order; `seeds`, one a prompt, are for
-        engines."""
+        """What the verifier wrote to each prompt, in order; `seeds`, one a prompt, are of the
+        draws."""
         raise NotImplementedError
 
     def _text(self, fields: dict[str, str]) -> str:
@@ -104,7 +104,8 @@ class EndpointVerifier(Verifier):
         """What the model replied to each prompt; an empty reply is a fault of the service."""
         texts = [text for text, _ in prompts]
         most, temperature = self._cfg.answer_tokens, self._cfg.temperature
-        return self._endpoint.ask(texts, lambda reply: reply or None, most, temperature)
+        drawn = [seed % 2**31 for seed in seeds] if temperature else []
+        return self._endpoint.ask(texts, lambda reply: reply or None, most, temperature, drawn)
 
     def _text(self, fields: dict[str, str]) -> str:
         return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))

@@ -57,6 +57,9 @@ def _verifier_is_asked(cfg: Config) -> None:
     given = f"referee.verifier={verifier} with referee.model={referee.model}"
     step = "set referee.verifier=frozen, or leave referee.model out"
     hold(not referee.model or verifier == "frozen", rule, given, step)
+    rule = "referee.model is a folder or a downloaded model"
+    step = "set referee.verifier=judge with judge.url and judge.model for one at an address"
+    hold("://" not in referee.model, rule, referee.model, step)
 
 
 def _of_another_language(cfg: Config, asker: str) -> list[InputError]:

@@ -370,11 +370,13 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
     """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most.
     InputError if in vain."""
     judge(cfg, seconds).check()
-    if cfg.judge.kind == "llm" or not cfg.asks:
-        return
-    if guides.JUDGE in (cfg.referee.verifier, cfg.asking.guide):
+    referee = cfg.referee
+    drawn = referee.verifier == guides.JUDGE and referee.samples > 1
+    alone = cfg.judge.kind != "llm" or drawn
+    if alone and cfg.asks and guides.JUDGE in (referee.verifier, cfg.asking.guide):
         question = "Which planet do people live on? Reply with its name."
-        endpoint(cfg, seconds).check(question, lambda reply: reply or None)
+        heat = referee.temperature if drawn else 0.0
+        endpoint(cfg, seconds).check(question, lambda reply: reply or None, heat, [1] * drawn)
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:

@@ -115,10 +115,11 @@ class Judge:
 
 
 def judge_seconds(cfg: Config) -> float:
-    """Seconds that one request to the endpoint may take. A call asks twice at most, three times
-    where the endpoint is the guide too; blocks may wait for each other."""
+    """Seconds that one request to the endpoint may take. A call asks for answers and for verdicts
+    on them, the same once more with `referee.closed_book`, and for a guide's scores; blocks may
+    wait for each other."""
     place = cfg.placement
     waiting = math.ceil(max(place.players.values()) / place.judges)
     guided = any(block.guide == "judge" for block in cfg.blocks.values())
-    requests = 3 if guided else 2
+    requests = 2 * (1 + cfg.referee.closed_book) + guided
     return 0.8 / requests * place.call_timeout / waiting
