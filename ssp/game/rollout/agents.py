@@ -215,7 +215,9 @@ async def _play(player: AgentPlayer, agent: Agent, port: int) -> None:
     except Exception as error:  # whatever a user's agent raises
         cause = error.__cause__ or error
         raised = f"{cause.__class__.__name__}: {cause}{_place(cause)}"
-        if len(episode.log) and _mistaken(cause, agent.mistakes):
+        names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(cause).__mro__}
+        mistaken = isinstance(cause, agent.mistakes) or not names.isdisjoint(MISTAKES)
+        if len(episode.log) and mistaken:
             mistake = raised
         else:
             fault = Fault("agent_failed", raised)
@@ -269,13 +271,6 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     return math.isfinite(value)
-
-
-def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bool:
-    """Whether the agent, or a framework that is known, says by `error` that the policy did
-    wrong."""
-    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    return isinstance(error, mistakes) or not names.isdisjoint(MISTAKES)
 
 
 _PLAYERS: dict[str, AgentPlayer] = {}
