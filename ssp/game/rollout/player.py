@@ -233,7 +233,13 @@ class AgentPlayer:
             text = self._renderer.without_end(text)
         (ids,) = self._renderer.encode([text])
         self._hold_limits(len(ids), fresh)
-        sampling = self._sampling(body)
+        # The temperature is the run's, whatever is asked for: the log-probs are those of the policy
+        # that learns.
+        stops = stops_of(body)
+        most = self._settings.limits.turn_tokens
+        most = min(tokens_of(body) or most, most)
+        words = StopWords(stops, self._renderer.decode) if stops else None
+        sampling = Sampling(self._settings.temperature, most, self._renderer.ends, words)
         if fresh:
             self.close()
             if len(log):
@@ -281,15 +287,6 @@ class AgentPlayer:
     def _without_end(self, ids: Sequence[int]) -> str:
         ended = ids[-1] in self._renderer.ends
         return self._renderer.decode(ids[:-1] if ended else ids)
-
-    def _sampling(self, body: dict[str, Any]) -> Sampling:
-        """How a turn is drawn. The temperature is the run's, whatever is asked for: the log-probs
-        are those of the policy that learns."""
-        stops = stops_of(body)
-        most = self._settings.limits.turn_tokens
-        most = min(tokens_of(body) or most, most)
-        words = StopWords(stops, self._renderer.decode) if stops else None
-        return Sampling(self._settings.temperature, most, self._renderer.ends, words)
 
     def close(self) -> None:
         """Give the slot back; a turn under way is aborted."""
