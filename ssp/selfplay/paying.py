@@ -95,7 +95,7 @@ class Paying:
         """Put episodes into groups, and set the facts that an estimator may compare them by. Nobody
         graded an invalid question: it is compared with those that the newest policy graded."""
         newest = max((one.game.tried_by for one in episodes), default=-1)
-        expected = self._expected(len(episodes))
+        keys, expected = self._groups([one.game for one in episodes])
         graded_by = None if self._pay is None else self._pay.grader
         kinds = []
         peers: Counter[tuple[str, str]] = Counter()
@@ -111,9 +111,9 @@ class Paying:
                 peers[kind] += 1
         numbers: dict[Hashable, int] = {}
         first = self._settled.groups
-        for one, (asked, grader) in zip(episodes, kinds, strict=True):
+        for one, key, (asked, grader) in zip(episodes, keys, kinds, strict=True):
             game = one.game
-            one.group = numbers.setdefault(self._group_of(game), first + len(numbers))
+            one.group = numbers.setdefault(key, first + len(numbers))
             if one.paid.reward is None:
                 continue
             turns, tokens = _turns(game, one.brief, one.paid.outcome)
@@ -136,22 +136,16 @@ class Paying:
             )
         self._settled.groups += len(numbers)
 
-    def _group_of(self, game: Game) -> Hashable:
-        """The key of the group that the game's episodes are in."""
-        if self._play.group == SLOT:
-            return game.id
-        if self._play.group == ROW:
-            return game.number // self._cfg.game.proposals
-        return BATCH
-
-    def _expected(self, in_all: int) -> int:
-        """How many episodes a group was to have."""
+    def _groups(self, games: Sequence[Game]) -> tuple[Sequence[Hashable], int]:
+        """The key of the group that each game's episode is in, and how many episodes a group was
+        to have."""
         times = self._play.episodes(self._cfg)
         if self._play.group == SLOT:
-            return times
+            return [game.id for game in games], times
+        each = self._cfg.game.proposals
         if self._play.group == ROW:
-            return times * self._cfg.game.proposals
-        return in_all
+            return [game.number // each for game in games], times * each
+        return [BATCH] * len(games), len(games)
 
     def _baseline(self, game: Game) -> float | None:
         """What the greedy attempt earned; None where there is none, NaN where it was void: then the
