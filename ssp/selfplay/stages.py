@@ -106,25 +106,12 @@ class Stages:
             places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
             await self._ledger.advance(places, {"state": State.GRADING.value})
         if answers and self._greedy and not weights.past:
-            await self._play_baselines(stage, role, round_, games, weights, clock, again)
-
-    async def _play_baselines(
-        self,
-        stage: Play,
-        role: str,
-        round_: int,
-        games: Sequence[Game],
-        weights: Published,
-        clock: Clock,
-        again: int,
-    ) -> None:
-        """Play one more attempt at temperature 0, with which the estimator compares."""
-        number = stage.episodes(self._cfg)
-        tasks = [self._task(stage, role, round_, game, number, GREEDY) for game in games]
-        order = PlayOrder(0.0, self._stem(f"{role}greedy", round_, again), round_ + 1)
-        played = await self._play(role, GREEDY, tasks, order, weights, clock)
-        for game, greedy in zip(games, played, strict=True):
-            game.greedy = greedy
+            # One more attempt at temperature 0, with which the estimator compares.
+            tasks = [self._task(stage, role, round_, game, times, GREEDY) for game in games]
+            order = PlayOrder(0.0, self._stem(f"{role}greedy", round_, again), round_ + 1)
+            played = await self._play(role, GREEDY, tasks, order, weights, clock)
+            for game, greedy in zip(games, played, strict=True):
+                game.greedy = greedy
 
     async def check(
         self, stage: Check, games: Sequence[Game], live: Published | None, clock: Clock
