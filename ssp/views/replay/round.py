@@ -89,20 +89,17 @@ class _Rebuilt:
             if isinstance(stage, Grading):
                 for game in chosen:
                     self._grade(stage, game)
+        # What asks is rated by the batches in which it was asked.
+        size = self._cfg.asking.batch
+        asked = [game for game in games if game.number >= 0]
         for stage in self._spec.before:
             if isinstance(stage, Rate):
-                for batch in self._batches(games):
-                    _rate(self._cfg, stage, batch)
+                for start in range(0, len(asked), size):
+                    _rate(self._cfg, stage, asked[start : start + size])
         for stage in self._spec.after:
             if isinstance(stage, Rate):
                 _rate(self._cfg, stage, games)
         return games
-
-    def _batches(self, games: Sequence[Game]) -> list[list[Game]]:
-        """The games about rows, by the batches in which they were asked."""
-        size = self._cfg.asking.batch
-        asked = [game for game in games if game.number >= 0]
-        return [asked[start : start + size] for start in range(0, len(asked), size)]
 
     def _game(self, row: GameRow, entries: Sequence[EpisodeRow]) -> Game:
         number = row["number"] or 0
