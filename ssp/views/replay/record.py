@@ -245,7 +245,14 @@ class Weights:
                 return None
             if step == 0:
                 return build.model_dir(self._cfg, learner, self._run)
-            at = _loaded(given, incarnation, step)
+            earlier = []
+            for life, other in given:
+                if life < incarnation and other <= step:
+                    earlier.append((other, life))
+            if not earlier:
+                return None
+            loaded, life = max(earlier)  # what this incarnation went on from
+            at = life, loaded
         return None
 
     def _published(self, role: str) -> dict[tuple[int, int], int]:
@@ -272,15 +279,3 @@ class Weights:
             return all(version in kept[row["role"]] for version in versions)
 
         return [row for row in rows if there(row)]
-
-
-def _loaded(
-    given: Mapping[tuple[int, int], int], incarnation: int, step: int
-) -> tuple[int, int] | None:
-    """Incarnation and step of the weights that an incarnation loaded at `step`; None: none are
-    known."""
-    earlier = [(other, life) for life, other in given if life < incarnation and other <= step]
-    if not earlier:
-        return None
-    loaded, life = max(earlier)
-    return life, loaded
