@@ -196,23 +196,18 @@ def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     placed = units(cfg, listed)
     slots = assign(placed, [node.gpus for node in nodes])
     if slots is None:
-        raise _too_few(placed, nodes)
+        there = sum(node.gpus for node in nodes)
+        largest = max((node.gpus for node in nodes), default=0)
+        asked = sum(unit.gpus for unit in placed)
+        each = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in placed)
+        raise InputError(
+            "every unit of the run has its GPUs",
+            f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({each}); the largest"
+            f" node has {largest}",
+            "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
+            " larger nodes; a plan takes the nodes that placement.nodes describes",
+        )
     return Plan(list(nodes), listed, [(unit, slots[unit.name]) for unit in placed])
-
-
-def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
-    """There are not enough GPUs, or not enough on one node."""
-    there = sum(node.gpus for node in nodes)
-    largest = max((node.gpus for node in nodes), default=0)
-    asked = sum(unit.gpus for unit in wanted)
-    listed = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in wanted)
-    return InputError(
-        "every unit of the run has its GPUs",
-        f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest"
-        f" node has {largest}",
-        "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
-        " larger nodes; a plan takes the nodes that placement.nodes describes",
-    )
 
 
 def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
