@@ -19,6 +19,7 @@ from actors.members import ENCODER, SHARD, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InvariantError, SspError, hold
+from ssp.base.values import Seconds
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
@@ -87,7 +88,7 @@ class RayModels:
         self._members = members
         self._corpus = corpus
 
-    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, Seconds]:
         """Vectors, float32 [n, d], and the actor's seconds by stage. Fault `retriever_down` when
         none answers in time."""
         vectors, seconds = self._ask("encode_queries", self._corpus, list(texts))

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.values import Seconds
 from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors, fuse, merge
 from ssp.search.known import Known
 from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
@@ -134,7 +135,7 @@ class Router:
             rule = f"a search names a loaded corpus ({names})"
             raise InputError(rule, corpus, "name one of these")
         options = options or asked.options
-        seconds: dict[str, float] = {}
+        seconds: Seconds = {}
 
         def work(keys: list[tuple[str, str]]) -> list[list[Document]]:
             return _search(asked, [query for _, query in keys], k, options, seconds)
@@ -153,7 +154,7 @@ class Router:
 
 
 def _search(
-    corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
+    corpus: Corpus, queries: list[str], k: int, options: Options, seconds: Seconds
 ) -> list[list[Document]]:
     """Documents of different queries; the `seconds` of each stage are filled in."""
     fleet = corpus.fleet
@@ -226,7 +227,7 @@ def _way(retriever: str, k: int, options: Options) -> str:
 
 
 @contextmanager
-def _stage(seconds: dict[str, float], name: str) -> Iterator[None]:
+def _stage(seconds: Seconds, name: str) -> Iterator[None]:
     """Add the time that the block takes to `seconds`."""
     began = time.perf_counter()
     yield

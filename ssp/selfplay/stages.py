@@ -26,6 +26,7 @@ from ssp.base.errors import Fault, SspError
 from ssp.base.gamespec import Check, Grading, Marking, Play
 from ssp.base.played import Block, Brief, Game, Subject
 from ssp.base.seeds import derive
+from ssp.base.values import Seconds
 from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.game import voids
@@ -271,7 +272,7 @@ class Stages:
         tasks: list[Task],
         order: PlayOrder,
         weights: Published,
-    ) -> tuple[list[Brief], dict[str, float]]:
+    ) -> tuple[list[Brief], Seconds]:
         """Play one block on one worker, again after each fault: briefs, and seconds by part."""
         crew = self._cast.players[policy]
         told = kind != EVALUATION
