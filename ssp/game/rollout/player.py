@@ -25,6 +25,7 @@ from ssp.game.protocols.template import Message, opening
 from ssp.game.rollout import passages
 from ssp.game.rollout.chat import (
     MODEL,
+    Body,
     Refused,
     canon,
     check,
@@ -72,7 +73,7 @@ class AgentPlayer:
         self._seen: dict[str, Document] = {}
         self._read_to: dict[str, int] = {}
 
-    def row(self, golds: bool) -> dict[str, Any]:
+    def row(self, golds: bool) -> Body:
         """The question's row: `id`, `question`, and the other columns of its file; with `golds` the
         right answers, where they are known."""
         row = self._task.row
@@ -85,7 +86,7 @@ class AgentPlayer:
         return f"{self.url}/mcp"
 
     @property
-    def schemas(self) -> list[dict[str, Any]]:
+    def schemas(self) -> list[Body]:
         """The role's tools, in the form that `tools` of a chat request takes."""
         return [offer.function for offer in (SEARCH, *self._renderer.protocol.offers)]
 
@@ -137,7 +138,7 @@ class AgentPlayer:
             raise answer
         return answer
 
-    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def chat(self, body: Body) -> Body:
         """`POST /v1/chat/completions`. Refused for what cannot be done."""
         check(body)
         listed = body.get("messages")
@@ -170,7 +171,7 @@ class AgentPlayer:
         choice = {"message": said.message, "finish_reason": reason}
         return self._reply("chat.completion", choice, len(drawn.ids))
 
-    async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def complete(self, body: Body) -> Body:
         """`POST /v1/completions`. A prompt goes on with its context where it begins with all that
         was read and written there."""
         check(body)
@@ -188,7 +189,7 @@ class AgentPlayer:
         choice = {"text": text, "finish_reason": "stop" if drawn.stopped else "length"}
         return self._reply("text_completion", choice, len(drawn.ids))
 
-    def _reply(self, kind: str, choice: dict[str, Any], written: int) -> dict[str, Any]:
+    def _reply(self, kind: str, choice: Body, written: int) -> Body:
         read = len(self.episode.log.context()) - written
         id = f"{self._task.id}-{self._turns}"
         return completion(kind, id, MODEL, choice, (read, written))
@@ -223,7 +224,7 @@ class AgentPlayer:
         same = closed.startswith(written) and whole.startswith(closed)
         return whole[len(written) :] if same else None
 
-    async def _turn(self, text: str, fresh: bool, body: dict[str, Any]) -> Generation:
+    async def _turn(self, text: str, fresh: bool, body: Body) -> Generation:
         """Append `text`, in a new context when it is `fresh`, and sample a turn. Refused when the
         episode is over, or this ends it."""
         episode, log = self.episode, self.episode.log
