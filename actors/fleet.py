@@ -23,7 +23,7 @@ from ssp.base.values import Seconds
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
-from ssp.search.router import DOWN, Corpus, Router
+from ssp.search.router import DOWN, Corpus, Replies, Router
 
 INLINE = 100_000
 """An argument of more bytes goes to all shards through the object store, once."""
@@ -54,7 +54,7 @@ class RayFleet:
         knobs: Knobs,
         kind: str,
         final: bool,
-    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+    ) -> Replies:
         """The rankings of every shard that answered in time, and of a small `final` search the
         documents, by row. Raises what a shard's own code raised."""
         given: Any = vectors

@@ -27,6 +27,10 @@ CACHED_QUERY = 256
 kept: bounded memory."""
 
 
+Replies = tuple[dict[int, list[Hits]], dict[int, Document]]
+"""Rankings by shard, and documents by row."""
+
+
 class Fleet(Protocol):
     """Reaches the shards of one corpus. `spans`: first row and last row + 1 of each."""
 
@@ -41,7 +45,7 @@ class Fleet(Protocol):
         knobs: Knobs,
         kind: str,
         final: bool,
-    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+    ) -> Replies:
         """The rankings of every shard that answered in time, by shard; and by row the documents
         that came along. `final`: the best hits are the answer, so their documents may come."""
 
@@ -64,7 +68,7 @@ class LocalFleet:
         knobs: Knobs,
         kind: str,
         final: bool,
-    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+    ) -> Replies:
         """The rankings of every shard. No document comes along: a fetch costs no trip."""
         replies = {}
         for i, shard in enumerate(self.shards):
