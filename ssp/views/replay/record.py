@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, Episode, Task
 from ssp.base.errors import InputError, hold
@@ -16,7 +15,7 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, protocols
-from ssp.record.ledger.rows import EpisodeRow
+from ssp.record.ledger.rows import EpisodeRow, Row
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
@@ -24,8 +23,6 @@ from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build
-
-Row = dict[str, Any]
 
 KEEP = "of the next run keep more: save.keep=1000 save.every=1"
 """What to do where weights are gone."""
