@@ -186,7 +186,7 @@ def connect_router(cfg: Config, run: str) -> Router:
     if corpora.encoders(cfg):
         encoders = Members(run, ENCODER, 1, block.timeout)
         _first(encoders, "ping", 1, cfg.ray.start_timeout)
-    routes: dict[str, Corpus] = {}
+    routes = {}
     for name, path in named.items():
         parts = [description[name] for description in descriptions]
         facts = {(part.retriever, part.total, part.kind) for part in parts}

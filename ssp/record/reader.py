@@ -71,7 +71,7 @@ class RunReader:
     def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, Row]:
         """Episode with a transcript → these columns (`id` is one). InputError for a file that is
         not the ledger's."""
-        texts: dict[str, Row] = {}
+        texts = {}
         files: dict[str, list[Row]] = {}
         for entry in entries:
             file, row = entry["file"], entry["row"] or 0

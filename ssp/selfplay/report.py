@@ -110,9 +110,9 @@ class Report:
         for name, count in sorted(counts.items()):
             if name.startswith(("reject/", "left/")):
                 values[name] = float(count)
-        rows: dict[str, Values] = {}
+        rows = {}
         for role in self._roles:
-            mine: list[Brief] = []
+            mine = []
             for game in this.played:
                 if self._sides.get(game.frozen) != role:  # else a past version played the role
                     mine += [one for one in game.episodes if one.role == role]

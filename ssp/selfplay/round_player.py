@@ -152,7 +152,7 @@ class RoundPlayer:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
             return self._lineup.askers(this.number, games, newest)
-        matches: list[Match] = []
+        matches = []
         if stage.name == self._spec.answers:
             known = {game.id for game in games}
             for weights, tried in this.tried:

@@ -14,7 +14,7 @@ from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
-from ssp.telemetry.console import REWARD, Console, Row
+from ssp.telemetry.console import REWARD, Console
 from ssp.telemetry.gpus import Gpus
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
@@ -173,7 +173,7 @@ class Display:
     def finish(self) -> None:
         """The final table: what changed from the run's start to its end; no start for what was
         measured once."""
-        rows: list[Row] = []
+        rows = []
         most = 0
         for label, name, form in TABLE:
             values = [value for _, value in sorted(self._measured[name].items())]

@@ -222,8 +222,8 @@ def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | No
 def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
     """The slots of each unit, given out in this order; None when one has no room."""
     free = [[1.0] * count for count in gpus]
-    slots: dict[str, Slots] = {}
-    spread: list[Unit] = []
+    slots = {}
+    spread = []
     for unit in ordered:
         for node, left in enumerate(free):
             chosen = _take(left, unit.bundles)
@@ -259,7 +259,7 @@ def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
     """Give out a GPU of a node for each bundle, the fullest that has room; [] and nothing given
     unless all fit."""
     left = list(free)
-    chosen: list[int] = []
+    chosen = []
     for share in wanted:
         fitting = [gpu for gpu, part in enumerate(left) if part >= share - SLACK]
         if not fitting:

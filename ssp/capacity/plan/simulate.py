@@ -86,13 +86,13 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
 
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
-    players: dict[str, PlannedPlayers] = {}
+    players = {}
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
         players[role] = PlannedPlayers(role, split.engines[role], cost, costs, at_once(cfg, role))
 
     # A call that a learner or the books do not write out does nothing.
-    taught: dict[str, _Learner] = {}
+    taught = {}
     crews: dict[str, Crew[Learners]] = {}
     for name, roles in learners(cfg).items():
         seconds = role_costs(cfg, name, costs).token / split.ranks[name]
@@ -184,7 +184,7 @@ class _Learner(Learners):
         self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], *blocks: TokenCounts
     ) -> tuple[Parcel, dict[str, Values]]:
         by_name = dict(zip(names, blocks, strict=True))
-        tokens: dict[str, int] = {}
+        tokens = {}
         for role, rows in samples.items():
             tokens[role] = sum(by_name[sample.block][sample.row] for sample in rows)
         total = sum(tokens.values())

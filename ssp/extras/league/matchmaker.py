@@ -146,7 +146,7 @@ class Matchmaker(Lineup):
         """`games` by who plays against `role`: in those with a slot whom the league draws for
         it."""
         other = self._league.other[role]
-        own: list[Game] = []
+        own = []
         past: dict[int, list[Game]] = defaultdict(list)
         for game in games:
             made = None
@@ -252,7 +252,7 @@ def made_by(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """Version → the update that made its weights; `given`: (incarnation, step) of each publication
     of a role. The first one of an incarnation is of what was loaded, which an update may have made
     long before that step."""
-    made: dict[int, int] = {}
+    made = {}
     contained = [0]  # updates that the weights contain
     last = None
     for version, (incarnation, step) in sorted(given.items()):

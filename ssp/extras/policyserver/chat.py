@@ -141,9 +141,7 @@ def question(body: dict[str, Any], name: str) -> str:
     return "\n\n".join(message["content"] for message in said if message["content"])
 
 
-def completion(
-    answerer: Answerer, episode: Episode, name: str, body: chat.Body
-) -> chat.Body:
+def completion(answerer: Answerer, episode: Episode, name: str, body: chat.Body) -> chat.Body:
     """The reply of OpenAI's API, with one field more: `ssp` says why the episode ended, and what was
     searched and read. Stop strings and `max_tokens` cut the answer."""
     total, written = len(episode.log), episode.log.kinds.count(Kind.MODEL)

@@ -196,7 +196,7 @@ def parsed(turn: str, body: Body, id: str, thinking: bool = False) -> Said:
         thought = THOUGHTS.match(text)
         assert thought is not None  # it matches any text
         thoughts, text = thought[1].strip(), text[thought.end() :]
-    calls: list[Body] = []
+    calls = []
     for number, written in enumerate(CALLED.findall(text) if id else ()):
         try:
             call = json.loads(written)

@@ -197,7 +197,7 @@ class AgentPlayer:
     def _rendered(self, messages: Sequence[Message], tools: list[Any], reply: bool = True) -> str:
         """The messages as the policy sees them: its own as it wrote them, others' without control
         tokens."""
-        shown: list[Message] = []
+        shown = []
         for message in messages:
             own = message["role"] == "assistant"
             content = self._raw.get(canon(message, thoughts=True)) if own else None
