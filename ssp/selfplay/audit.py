@@ -64,7 +64,11 @@ class Audit:
         for name, cases in self._attempts().items():
             values |= self._shares(name, cases)
         values |= self._shares("false_rejection", list(self._refusals()))
-        return values | self._classes()
+        tried = [game for game in self._games if game.chosen and not game.frozen]
+        counts: Counter[str] = Counter()
+        for game in tried:
+            counts.update(self._oracle.classes(game.question))
+        return values | {f"game/asked_{name}": n / len(tried) for name, n in counts.items()}
 
     def _shares(self, name: str, cases: Sequence[Case]) -> Values:
         """The share of a figure, and its bounds where questions that cannot be read make some."""
@@ -130,14 +134,6 @@ class Audit:
                 yield Case(None, False, refused)
             else:
                 yield Case.read(refused and label)
-
-    def _classes(self) -> Values:
-        """The share that each class has in the questions that were tried."""
-        tried = [game for game in self._games if game.chosen and not game.frozen]
-        counts: Counter[str] = Counter()
-        for game in tried:
-            counts.update(self._oracle.classes(game.question))
-        return {f"game/asked_{name}": number / len(tried) for name, number in counts.items()}
 
 
 def _labels(game: Game) -> set[str]:
