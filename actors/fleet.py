@@ -19,10 +19,11 @@ from actors.members import ENCODER, SHARD, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InvariantError, SspError, hold
+from ssp.base.values import Seconds
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
-from ssp.search.router import DOWN, Corpus, Router
+from ssp.search.router import DOWN, Corpus, Replies, Router
 
 INLINE = 100_000
 """An argument of more bytes goes to all shards through the object store, once."""
@@ -53,7 +54,7 @@ class RayFleet:
         knobs: Knobs,
         kind: str,
         final: bool,
-    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+    ) -> Replies:
         """The rankings of every shard that answered in time, and of a small `final` search the
         documents, by row. Raises what a shard's own code raised."""
         given: Any = vectors
@@ -87,7 +88,7 @@ class RayModels:
         self._members = members
         self._corpus = corpus
 
-    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, Seconds]:
         """Vectors, float32 [n, d], and the actor's seconds by stage. Fault `retriever_down` when
         none answers in time."""
         vectors, seconds = self._ask("encode_queries", self._corpus, list(texts))
@@ -185,7 +186,7 @@ def connect_router(cfg: Config, run: str) -> Router:
     if corpora.encoders(cfg):
         encoders = Members(run, ENCODER, 1, block.timeout)
         _first(encoders, "ping", 1, cfg.ray.start_timeout)
-    routes: dict[str, Corpus] = {}
+    routes = {}
     for name, path in named.items():
         parts = [description[name] for description in descriptions]
         facts = {(part.retriever, part.total, part.kind) for part in parts}

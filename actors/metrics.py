@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 from ray.util.metrics import Counter, Gauge
 
 from actors.program import Program
+from ssp.base.values import Values
 from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
@@ -36,7 +37,7 @@ class RayMetrics:
         # rows come on a thread of their own, live figures on that of the loop
         self._lock = threading.Lock()
 
-    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+    def write(self, step: int, role: str, values: Values) -> None:
         """Set one row of metrics.jsonl."""
         for name, value in {**values, "step": float(step)}.items():
             self.add(name, role, value)
@@ -103,11 +104,11 @@ async def look(
         metrics.add("retriever/under_way", "live", under_way, crew.name)
 
 
-async def _state(handle: Any) -> dict[str, float]:
+async def _state(handle: Any) -> Values:
     """What a retriever actor says of itself; nothing where it is down, hangs or is too busy."""
     with suppress(RayError, TimeoutError):
         async with asyncio.timeout(PATIENCE):  # not wait_for: see actors/crew.py
-            state: dict[str, float] = await handle.state.remote()
+            state: Values = await handle.state.remote()
             return state
     return {}
 

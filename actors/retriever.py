@@ -17,6 +17,7 @@ import ray
 from actors import restarts
 from actors.process import Alive, Calm
 from ssp.base.episode import Document
+from ssp.base.values import Seconds
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.batcher import Batcher
@@ -189,9 +190,7 @@ class EncoderActor(Calm, _Served):
         block = cfg.retriever
         self._encoders = _by_corpus(cfg, lambda path: corpora.encoder(path, block))
         self._reranker = corpora.reranker(block)
-        self._batcher = Batcher[Any, Any, dict[str, float]](
-            self._work, block.max_batch, block.window
-        )
+        self._batcher = Batcher[Any, Any, Seconds](self._work, block.max_batch, block.window)
 
     def __repr__(self) -> str:
         names = [name for name, encoder in self._encoders.items() if encoder is not None]
@@ -199,7 +198,7 @@ class EncoderActor(Calm, _Served):
             names.append("reranker")
         return f"encoder: {', '.join(names)}"
 
-    def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+    def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, Seconds]:
         """`[n, d] float32`, and seconds by stage of the batches that held them."""
         with self._call(len(texts)):
             rows, infos = self._batcher.submit(corpus, list(texts)).result()
@@ -213,10 +212,10 @@ class EncoderActor(Calm, _Served):
         with self._call(len(queries)):
             return self._batcher.submit(RERANK, items).result()[0]  # type: ignore[no-any-return]
 
-    def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], dict[str, float]]:
+    def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], Seconds]:
         """The result of each item, computed once for equal ones, and seconds by stage."""
         different = list(dict.fromkeys(items))
-        seconds: dict[str, float] = {}
+        seconds: Seconds = {}
         started = time.perf_counter()
         if key == RERANK:
             queries, documents = zip(*different, strict=True)

@@ -191,7 +191,7 @@ def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
     from ssp.config.load import stated
     from ssp.selfplay import settings
 
-    below: list[str] = []
+    below = []
     if extras.there("migration"):
         variables = extras.extra("migration", "SSP's environment", "variables")
         if any(os.environ.get(name) for name in variables.ACCEPTED):

@@ -41,7 +41,12 @@ def main(argv: Sequence[str]) -> int:
     summary = "Convert and merge question files; formats are recognised row by row."
     args = options(argv, "data", summary, flags)
     if args.action == FORMS:
-        return _shown()
+        asked = f"question, prompt or {', '.join(forms.ASKED)}"
+        say(f"questions: {', '.join(golds.COLUMNS)} beside {asked}")
+        for what, name, held in forms.table():
+            say(f"{what}: {name}: {held}")
+        say(f"traces: {'; '.join(transcripts.FORMS.values())}")
+        return 0
     rule = "ssp data convert takes SRC, --to and --out"
     hold(args.src and args.to and args.out, rule, "not all of them", "see ssp data --help")
     rule = "--out is a file that does not exist yet"
@@ -95,17 +100,6 @@ def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
     if fewer:
         say(f"{fewer:,} questions have fewer than {args.topk} documents")
     return traces
-
-
-def _shown() -> int:
-    """Print the forms that are read."""
-    say(
-        f"questions: {', '.join(golds.COLUMNS)} beside question, prompt or {', '.join(forms.ASKED)}"
-    )
-    for what, name, columns in forms.table():
-        say(f"{what}: {name}: {columns}")
-    say(f"traces: {'; '.join(transcripts.FORMS.values())}")
-    return 0
 
 
 def _columns(text: str) -> dict[str, str]:

@@ -86,7 +86,7 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
     """Serve `app` until a signal; it answers /health at once, and searches when `load` is done.
     Raises what that raises."""
     server = uvicorn.Server(settings(app))
-    trouble: list[BaseException] = []
+    trouble = []
 
     def opened() -> None:
         try:

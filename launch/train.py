@@ -177,7 +177,7 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     cluster.check_sockets()
     # a cluster that is joined is asked for its GPUs once it is
     here = [] if os.environ.get("RAY_ADDRESS") else [machine.here()]
-    refusals: list[InputError] = []
+    refusals = []
     if here:
         try:
             with _explained():

@@ -185,7 +185,7 @@ def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Ep
         wanted = [trace for trace in there if trace.alone]
     else:
         wanted = [trace for trace in there if taught != ALL or not trace.alone]
-    episodes: list[Episode] = []
+    episodes = []
     for role, renderer in renderers.items():
         limits = cfg.block(role).limits.at(None) if role in ROLES else traces.verifies(cfg.referee)
         mine = [trace for trace in wanted if trace.role == role]

@@ -126,7 +126,7 @@ def tensors(file: Path) -> dict[str, Any]:
 
 def _refuse_other_weights(folder: Path) -> None:
     """InputError that says what lies in a folder without weights that can be read."""
-    others: list[str] = []
+    others = []
     for pattern in ("*.safetensors", "*.bin", "*.pth", "*.gguf"):
         others += [path.name for path in folder.glob(pattern)]
     there = ", ".join(sorted(others)[:3]) or "no weights"

@@ -28,7 +28,7 @@ class Within:
         """What pydantic asks for; only a process that reads settings imports its core."""
         from pydantic_core import core_schema
 
-        ends: dict[str, float] = {}
+        ends = {}
         if self.low > -INF:
             ends["ge"] = self.low
         if source is int or self.high < INF:

@@ -28,7 +28,7 @@ def rows(name: str) -> list[str]:
     role, _, rest = wanted.partition(".")
     names = [wanted, f"defaults.{rest}"] if role in ("proposer", "solver") else [wanted]
 
-    listed: list[str] = []
+    listed = []
     for full in names:
         listed.append(full)
         block = "" if "=" in full else full

@@ -89,7 +89,7 @@ class Draft:
     def _strangers(self) -> list[Place]:
         """Keys that are named after no role."""
         known = keys.all_keys(self._roles)
-        strange: list[Place] = []
+        strange = []
         for above in _BY_ROLE:
             block = keys.value(self._raw, above)
             for name in block if isinstance(block, dict) else ():

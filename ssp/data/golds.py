@@ -166,7 +166,7 @@ def _column(place: Row, name: str, one: bool = True) -> list[str]:
     """Every answer in one column."""
     alone = not isinstance(place.fields.get(name), list)
     texts = place.texts(name)
-    golds: list[str] = []
+    golds = []
     for text in texts:
         golds += _parts(place, name, text, alone)
     if alone and not one and golds == texts:
@@ -182,7 +182,7 @@ def _parts(place: Row, name: str, text: str, alone: bool) -> list[str]:
     if listed is None and SEPARATOR in text:
         listed = text.split(SEPARATOR)
     if listed is not None:
-        golds: list[str] = []
+        golds = []
         for part in listed:
             golds += _parts(place, name, part.strip(), False)
         return golds

@@ -42,7 +42,7 @@ def _ways(kind: str, value: Any, pattern: str) -> list[str]:
     if kind == "SUBPATTERN":
         return _texts(value[3], pattern)
     if kind == "BRANCH":
-        ways: list[str] = []
+        ways = []
         for branch in value[1]:
             ways += _texts(branch, pattern)
         return ways
@@ -62,7 +62,7 @@ def _ways(kind: str, value: Any, pattern: str) -> list[str]:
 
 def _members(members: Iterable[tuple[Any, Any]], pattern: str) -> list[str]:
     """The characters of a set."""
-    characters: list[str] = []
+    characters = []
     for kind, value in members:
         if str(kind) == "LITERAL":
             characters.append(chr(value))

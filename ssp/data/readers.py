@@ -206,7 +206,7 @@ def read_questions(
     column of each question's category. InputError where it has more than CATEGORIES values.
     `columns`: our name of a column → the file's."""
     seen = {} if seen is None else seen
-    questions: list[Question] = []
+    questions = []
     for raw in rows(path):
         row = forms.question(forms.renamed(raw, columns or {}))
         question = _question(row, source, split, seen, dropped, file)

@@ -199,8 +199,8 @@ class Rows:
         """Feed ragged ids to `rows`; returns the hidden state of each row's last id, [n,
         hidden]."""
         assert self.model is not None
-        hidden: list[Tensor] = []
-        call: list[Piece] = []
+        hidden = []
+        call = []
         for row, ids in zip(rows, feeds, strict=True):
             start = int(self.books["length"][row])
             for at in range(0, len(ids), self._piece):

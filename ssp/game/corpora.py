@@ -225,8 +225,8 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
     InputError for a corpus, index or encoder that is not there or does not fit."""
     check_remote(cfg)
     block = cfg.retriever
-    opened: dict[Path, Corpus] = {}
-    corpora: dict[str, Corpus] = {}
+    opened = {}
+    corpora = {}
     shared = reranker(block)
     for name, path in named(cfg, names).items():
         if path not in opened:

@@ -151,8 +151,8 @@ def _check_rows(
 def _rows(episodes: Sequence[Episode]) -> tuple[list[_Row], list[_Row]]:
     """The first row of each episode, and the continuations: contexts that have something to train.
     An episode has a row, whatever its log holds."""
-    firsts: list[_Row] = []
-    continuations: list[_Row] = []
+    firsts = []
+    continuations = []
     for number, episode in enumerate(episodes):
         views = episode.log.views() or [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))]
         taught = [view for view in views if view[1].any()] or views[:1]
@@ -232,7 +232,7 @@ def micro_batches(
         return _even_parts(row_lengths[rows].tolist(), rows, token_budget)
     by_length = torch.sort(row_lengths[rows], stable=True).indices
     order = rows[by_length]
-    out: list[Tensor] = []
+    out = []
     start = 0
     for end, length in enumerate(row_lengths[order].tolist()):
         if end > start and (end + 1 - start) * length > token_budget:
@@ -249,7 +249,7 @@ def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tenso
 
     def cut(most: int) -> list[int]:
         """How many rows are in each part of at most `most` tokens."""
-        counts: list[int] = []
+        counts = []
         filled = token_budget + 1
         for size in sizes:
             if filled + size > most:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InvariantError
+from ssp.base.values import Values
 from ssp.config.role import KlConfig
 from ssp.learning import kl
 from ssp.learning.backends.backend import Backend
@@ -113,7 +114,7 @@ class Divergence:
             figures.add_kl(out[trained])
         return self.coef * out
 
-    def after(self, figures: dict[str, float], episodes: int, policy: Named, step: int) -> None:
+    def after(self, figures: Values, episodes: int, policy: Named, step: int) -> None:
         """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on
         so many episodes is done. Where the coefficient is steered, `figures` get the one that the
         update was made with."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ssp.base.values import Values
 from ssp.learning.backends.ranks import Ranks
 from ssp.learning.losses import Tokens
 
@@ -110,7 +111,7 @@ class Figures:
             values = together([self.sums[name] for name in names])
             self.sums.update(zip(names, values, strict=True))
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> Values:
         """Means by metric name. `ratio/samples` is the effective sample size (sum w)^2 / sum w^2
         (Kong 1992) as a share of the tokens, w their ratios."""
         sums = self.sums

@@ -11,17 +11,18 @@ from itertools import zip_longest
 from torch import Tensor
 
 from ssp.base import devices
+from ssp.base.values import Values
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.memory import Job, gradient
-from ssp.learning.objective import Step, Update
+from ssp.learning.objective import Step
 from ssp.learning.store import Stored
 
 
 class PolicyLearner(Stored):
     """One policy, trained by one role, or by two that share it."""
 
-    def update(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
+    def update(self, batches: Mapping[str, Batch]) -> dict[str, Values]:
         """Train on each role's batch; the figures of each by their names in metrics.jsonl.
 
         Roles that share take their optimizer steps one after the other, or, with `learner.combine`,
@@ -32,7 +33,7 @@ class PolicyLearner(Stored):
         started = time.perf_counter()
         number = self.step + 1
         names = [role for role in self.objectives if role in batches]
-        updates: dict[str, Update] = {}
+        updates = {}
         for roles in [names] if self.config.combine else [[name] for name in names]:
             steps = []
             for role in roles:
@@ -42,7 +43,7 @@ class PolicyLearner(Stored):
             for together in zip_longest(*steps):
                 self._optimize([step for step in together if step is not None], number)
         self.step = number
-        figures: dict[str, dict[str, float]] = {}
+        figures = {}
         for role, update in updates.items():
             figures[role] = update.objective.finish(update, self.backend, number)
         for role, update in updates.items():
@@ -52,10 +53,10 @@ class PolicyLearner(Stored):
         devices.give_back()
         return figures
 
-    def measure(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
+    def measure(self, batches: Mapping[str, Batch]) -> dict[str, Values]:
         """The figures that `update` would give of each role's batch, without learning: nothing
         changes."""
-        figures: dict[str, dict[str, float]] = {}
+        figures = {}
         for role, batch in batches.items():
             objective = self.objectives[role]
             kept = objective.algorithm.state_dict()

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ssp.base.values import Values
 from ssp.config.role import RoleConfig
 from ssp.learning import algorithms, losses
 from ssp.learning.algorithms.base import Algorithm
@@ -194,7 +195,7 @@ class Objective:
         done = min((step - peak) / max(self._steps + 1 - peak, 1), 1.0)
         return learner.lr * 0.5 * (1.0 + math.cos(math.pi * done))
 
-    def finish(self, update: Update, policy: Backend, step: int) -> dict[str, float]:
+    def finish(self, update: Update, policy: Backend, step: int) -> Values:
         """Let coefficient and anchor follow, once update `step` is done; its figures by their
         metric names."""
         update.figures.reduce(policy.ranks)

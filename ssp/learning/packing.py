@@ -49,8 +49,8 @@ class Segments:
     def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
         """Pieces of `sizes` tokens; `parents`: the piece that each continues, -1 for none."""
         spans = torch.arange(sum(sizes)).split(list(sizes))
-        totals: list[int] = []
-        places: list[Tensor] = []
+        totals = []
+        places = []
         for size, parent, span in zip(sizes, parents, spans, strict=True):
             total = size
             if parent >= 0:
@@ -142,7 +142,7 @@ def lay_out(ids: Tensor, mask: Tensor) -> Line:
         raise InvariantError("a line of rows needs a token to predict")
 
     pieces: list[tuple[int, int, int]] = []  # row, begin, end
-    parents: list[int] = []
+    parents = []
     # Pieces of equal sizes next to each other: one call of attention computes them.
     for rows in sorted(families.values(), key=lambda rows: (len(rows) > 1, last[rows[0]], rows[0])):
         rows = sorted(rows, key=lambda row: (last[row], row))
@@ -157,8 +157,8 @@ def lay_out(ids: Tensor, mask: Tensor) -> Line:
             pieces.append((row, begin, last[row]))
             parents.append(parent)
 
-    tokens: list[Tensor] = []
-    positions: list[Tensor] = []
+    tokens = []
+    positions = []
     place = torch.zeros(mask.shape, dtype=torch.long)
     filled = 0
     for (row, begin, end), parent in zip(pieces, parents, strict=True):

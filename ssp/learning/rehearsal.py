@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ssp.base.episode import Episode
 from ssp.base.seeds import generator
+from ssp.base.values import Values
 from ssp.config.role import RoleConfig
 from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import collate, lengths
@@ -69,7 +70,7 @@ class Rehearsal:
         rows = torch.nonzero(batch.mask.any(dim=1)).squeeze(1)
         return Job(ends, rows, loss, figures, learns)
 
-    def summary(self, figures: Figures) -> dict[str, float]:
+    def summary(self, figures: Figures) -> Values:
         """The figures of an update by metric name; none where it rehearsed nothing."""
         if not figures.steps:
             return {}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 from ssp.base.episode import Episode
 from ssp.base.errors import InvariantError, hold, holding
@@ -16,7 +15,7 @@ from ssp.config import own
 from ssp.config.load import load
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
-from ssp.record.ledger.rows import EpisodeRow, GameRow, plain
+from ssp.record.ledger.rows import EpisodeRow, GameRow, OfGames, Row, plain
 from ssp.record.manifest import read_record
 from ssp.record.runfolder import RunFolder
 
@@ -48,7 +47,7 @@ class RunReader:
         ):
             yield ledger
 
-    def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
+    def settled(self) -> OfGames:
         """The games that have a verdict, by id, and their episodes, by game and id."""
         with self.ledger() as ledger:
             return ledger.settled()
@@ -63,19 +62,17 @@ class RunReader:
                 (game,) = plain(ledger.get([entry["game_id"]], "games"))
         return entry, game
 
-    def columns(self, file: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    def columns(self, file: str, names: Sequence[str]) -> list[Row]:
         """See `episodes.columns`."""
         from ssp.record import episodes  # pyarrow, which a command's --help does without
 
         return episodes.columns(self.run.episodes / file, names)
 
-    def texts(
-        self, entries: Iterable[EpisodeRow], names: Sequence[str]
-    ) -> dict[str, dict[str, Any]]:
+    def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, Row]:
         """Episode with a transcript → these columns (`id` is one). InputError for a file that is
         not the ledger's."""
-        texts: dict[str, dict[str, Any]] = {}
-        files: dict[str, list[dict[str, Any]]] = {}
+        texts = {}
+        files: dict[str, list[Row]] = {}
         for entry in entries:
             file, row = entry["file"], entry["row"] or 0
             if file is None:
@@ -108,7 +105,7 @@ class RunReader:
         where = f"{entry['file']}, row {entry['row']}, which is not {entry['id']}"
         hold(id == entry["id"], rule, where, "restore that file")
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Row]:
         """The lines of metrics.jsonl as `read_metrics` has them; none where there is no such
         file."""
         return read_metrics(self.run.metrics) if self.run.metrics.is_file() else []
@@ -137,14 +134,14 @@ BACK = "back"
 counts that is of a later step."""
 
 
-def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+def read_metrics(path: str | Path) -> list[Row]:
     """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in
     order of appearance). Lines that a run left behind when it went back (`BACK`) are left out, and
     so is an unfinished last line. InputError for a broken line elsewhere, or a missing file."""
     path = Path(path)
     rule = "a metrics file must exist"
     hold(path.is_file(), rule, path, "give the metrics.jsonl of a run folder")
-    latest: dict[tuple[int, str], dict[str, Any]] = {}
+    latest: dict[tuple[int, str], Row] = {}
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for text in file:
             if not text.endswith("\n"):
@@ -157,7 +154,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     return sorted(latest.values(), key=lambda line: int(line["step"]))
 
 
-def line_of(path: Path, text: str) -> dict[str, Any]:
+def line_of(path: Path, text: str) -> Row:
     """One line of the metrics file `path`, with a step and a role. InputError for a broken one."""
     rule = (
         "every finished line of a metrics file must be an object with step and role, whose figures"
@@ -165,7 +162,7 @@ def line_of(path: Path, text: str) -> dict[str, Any]:
     )
     broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
-        line: dict[str, Any] = json.loads(text)
+        line: Row = json.loads(text)
         for name, value in line.items():
             if isinstance(value, str) and name != "role":
                 raise ValueError(f"{name} is text")

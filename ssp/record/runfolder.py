@@ -301,7 +301,7 @@ class RunFolder:
             folders += self._named(step)
         kept = {self.path / folder for folder in folders}
 
-        gone: list[Path] = []
+        gone = []
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
             gone += [path for path in self.versions(role.name)[:-keep] if path not in kept]
             for trash in role.glob(".*.gone"):

@@ -133,7 +133,7 @@ class Batcher(Generic[Item, Result, Info]):
             except BaseException as error:  # noqa: BLE001 (each caller raises it)
                 self._settle([(call.future, None, error) for call, _, _ in pieces])
                 continue
-            ended: list[Outcome] = []
+            ended = []
             at = 0
             with self._some:
                 for call, first, last in pieces:

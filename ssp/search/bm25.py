@@ -118,7 +118,7 @@ class Bm25Index:
         floor = 0.0  # at most the k-th best sum so far
         added = 0
         all_rows = False
-        touched: list[Places] = []
+        touched = []
         buffer = _zeros(self.rows)
         sums = buffer[: self.rows]
         for peak, column, times in terms:
@@ -208,8 +208,8 @@ def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Pl
         values = sums[rows]
         sums.fill(0)
         return rows, values
-    best: list[Places] = []
-    best_sums: list[Scores] = []
+    best = []
+    best_sums = []
     for rows in touched:
         values = sums.take(rows, mode="clip")
         kept = (values >= least).nonzero()[0]

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, holding
+from ssp.base.values import Seconds
 from ssp.search.hits import Answers, Search
 
 Key = TypeVar("Key", bound=Hashable)
@@ -167,7 +168,7 @@ class RecordedSearch(Book):
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """As the inner search; only what is not on record is asked there, in one call. Fault
         `not_recorded` in replay."""
-        seconds: dict[str, float] = {}
+        seconds: Seconds = {}
 
         def work(keys: list[SearchKey]) -> list[list[Document]]:
             unknown = [query for _, _, query in keys]

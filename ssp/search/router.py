@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.values import Seconds
 from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors, fuse, merge
 from ssp.search.known import Known
 from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
@@ -26,6 +27,10 @@ CACHED_QUERY = 256
 kept: bounded memory."""
 
 
+Replies = tuple[dict[int, list[Hits]], dict[int, Document]]
+"""Rankings by shard, and documents by row."""
+
+
 class Fleet(Protocol):
     """Reaches the shards of one corpus. `spans`: first row and last row + 1 of each."""
 
@@ -40,7 +45,7 @@ class Fleet(Protocol):
         knobs: Knobs,
         kind: str,
         final: bool,
-    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+    ) -> Replies:
         """The rankings of every shard that answered in time, by shard; and by row the documents
         that came along. `final`: the best hits are the answer, so their documents may come."""
 
@@ -63,7 +68,7 @@ class LocalFleet:
         knobs: Knobs,
         kind: str,
         final: bool,
-    ) -> tuple[dict[int, list[Hits]], dict[int, Document]]:
+    ) -> Replies:
         """The rankings of every shard. No document comes along: a fetch costs no trip."""
         replies = {}
         for i, shard in enumerate(self.shards):
@@ -134,7 +139,7 @@ class Router:
             rule = f"a search names a loaded corpus ({names})"
             raise InputError(rule, corpus, "name one of these")
         options = options or asked.options
-        seconds: dict[str, float] = {}
+        seconds: Seconds = {}
 
         def work(keys: list[tuple[str, str]]) -> list[list[Document]]:
             return _search(asked, [query for _, query in keys], k, options, seconds)
@@ -153,7 +158,7 @@ class Router:
 
 
 def _search(
-    corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
+    corpus: Corpus, queries: list[str], k: int, options: Options, seconds: Seconds
 ) -> list[list[Document]]:
     """Documents of different queries; the `seconds` of each stage are filled in."""
     fleet = corpus.fleet
@@ -226,7 +231,7 @@ def _way(retriever: str, k: int, options: Options) -> str:
 
 
 @contextmanager
-def _stage(seconds: dict[str, float], name: str) -> Iterator[None]:
+def _stage(seconds: Seconds, name: str) -> Iterator[None]:
     """Add the time that the block takes to `seconds`."""
     began = time.perf_counter()
     yield

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ssp.base.episode import Document
+from ssp.base.values import Seconds
 from ssp.search.bm25 import Bm25Index, build, fingerprint
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
 
@@ -31,7 +32,7 @@ def kind_of(words: object, vectors: object) -> str:
 class Encoder(Protocol):
     """Queries → vectors."""
 
-    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, Seconds]:
         """`[n, d] float32`, and seconds by stage (tokenise, encode)."""
 
 

@@ -15,6 +15,7 @@ from ssp.base.episode import GIVEN, PROPOSED
 from ssp.base.gamespec import GameSpec
 from ssp.base.played import ASKS, Game
 from ssp.base.text import normalise, plain
+from ssp.base.values import Values
 from ssp.game.referee import DOUBTS
 from ssp.game.world.files import Oracle
 
@@ -46,7 +47,7 @@ class Audit:
         self._oracle = oracle
         self._truths: dict[str, set[str] | None] = {}
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> Values:
         """Every figure that the round can have, by its name in the metrics."""
         new = [game for game in self._games if game.valid and game.kind in NEW]
         labelled = [game for game in new if _labels(game)]
@@ -63,9 +64,13 @@ class Audit:
         for name, cases in self._attempts().items():
             values |= self._shares(name, cases)
         values |= self._shares("false_rejection", list(self._refusals()))
-        return values | self._classes()
+        tried = [game for game in self._games if game.chosen and not game.frozen]
+        counts: Counter[str] = Counter()
+        for game in tried:
+            counts.update(self._oracle.classes(game.question))
+        return values | {f"game/asked_{name}": n / len(tried) for name, n in counts.items()}
 
-    def _shares(self, name: str, cases: Sequence[Case]) -> dict[str, float]:
+    def _shares(self, name: str, cases: Sequence[Case]) -> Values:
         """The share of a figure, and its bounds where questions that cannot be read make some."""
         known = [case.known for case in cases if case.known is not None]
         values = {}
@@ -129,14 +134,6 @@ class Audit:
                 yield Case(None, False, refused)
             else:
                 yield Case.read(refused and label)
-
-    def _classes(self) -> dict[str, float]:
-        """The share that each class has in the questions that were tried."""
-        tried = [game for game in self._games if game.chosen and not game.frozen]
-        counts: Counter[str] = Counter()
-        for game in tried:
-            counts.update(self._oracle.classes(game.question))
-        return {f"game/asked_{name}": number / len(tried) for name, number in counts.items()}
 
 
 def _labels(game: Game) -> set[str]:

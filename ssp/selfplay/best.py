@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from ssp.base.values import Values
 from ssp.record.manifest import read_record
 from ssp.record.reader import BACK, RunReader, Tail, line_of
 from ssp.record.runfolder import RunFolder
@@ -28,7 +29,7 @@ class Evaluations:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._tail = Tail(folder.metrics)
-        self._scores: dict[int, dict[str, float]] = {}
+        self._scores: dict[int, Values] = {}
 
     def best(self, learner: str) -> Path | None:
         """The best checkpoint of a learner, the earliest of equals; None where none that is there

@@ -23,7 +23,6 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.lineup import lineup
-from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.refill import Refill
 from ssp.selfplay.report import Report
@@ -245,7 +244,7 @@ class SelfPlay:
         while True:
             number = self._pace.done[learner]
             STEP.set(number + 1)
-            batches: list[TrainBatch] = []
+            batches = []
             for role in roles:
                 with self._report.waiting(f"learner-{learner}-0", "batch"):
                     batch = await self.queues[role].take(number)

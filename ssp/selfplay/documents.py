@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from ssp.base import models
-from ssp.base.episode import Document
 from ssp.base.errors import hold
 from ssp.base.seeds import generator
 from ssp.config.schema import Config
@@ -30,7 +29,14 @@ def place(cfg: Config) -> Path:
 
 def read(cfg: Config) -> list[TargetRow]:
     """The passages that a run asks about, in the corpus's order. InputError for a bad corpus."""
-    passages = _drawn(cfg, place(cfg))
+    path = place(cfg)
+    draw = generator(cfg.seed, "documents")
+    if path.is_dir():
+        mapped = store.open_documents(path)
+        passages = mapped.gather(np.array(_rows(draw, mapped.rows)))
+    else:
+        whole = read_corpus(path)
+        passages = [whole[row] for row in _rows(draw, len(whole))]
     rows = []
     for passage in passages:
         rows.append(TargetRow("", hints={"document": passage.contents, "source": passage.id}))
@@ -43,17 +49,8 @@ def read(cfg: Config) -> list[TargetRow]:
     return rows
 
 
-def _drawn(cfg: Config, path: Path) -> list[Document]:
-    """All passages at `path`, or `MOST` that are drawn."""
-    draw = generator(cfg.seed, "documents")
-    if not path.is_dir():
-        whole = read_corpus(path)
-        return [whole[row] for row in _rows(draw, len(whole))]
-    mapped = store.open_documents(path)
-    return mapped.gather(np.array(_rows(draw, mapped.rows)))
-
-
 def _rows(draw: np.random.Generator, total: int) -> list[int]:
+    """All rows of a corpus, or `MOST` that are drawn."""
     if total <= MOST:
         return list(range(total))
     rows: list[int] = np.sort(draw.choice(total, MOST, replace=False)).tolist()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ssp.base.episode import Outcome
+from ssp.base.values import Values
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.game import evaluation
@@ -47,10 +48,10 @@ class Evaluator:
         newest: Published,
         anchor: Callable[[int], Awaitable[Published]],
         stages: Stages,
-    ) -> dict[str, float]:
+    ) -> Values:
         """The scores that are due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`,
         `eval/anchor_accuracy`."""
-        scores: dict[str, float] = {}
+        scores: Values = {}
         if not self._sets:
             return scores
         every = self._cfg.eval.every
@@ -70,7 +71,7 @@ class Evaluator:
 
     async def _scores(
         self, step: int, chosen: QuestionSet, newest: Published, stages: Stages, final: bool
-    ) -> dict[str, float]:
+    ) -> Values:
         """Ask the questions of one set; its summary."""
         per_hop = -(-self._cfg.eval.final_questions_per_hop // (1 if final else 2))
         hops = self._cfg.eval.hops

@@ -13,6 +13,7 @@ from typing import Any
 
 from ssp.base.errors import SspError
 from ssp.base.played import ANSWERS, ASKS, Game
+from ssp.base.values import Values
 from ssp.config.schema import Config, HealthConfig
 
 REMEMBERED = 50
@@ -51,7 +52,7 @@ class Memory:
     breaches: dict[str, int] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
     recent: dict[str, list[float]] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
+    best: Values = field(default_factory=dict)
 
 
 Finding = tuple[str, bool, str, str]
@@ -249,7 +250,7 @@ class ClassWatch:
     ) -> None:
         self._say = say
         self._measured: dict[int, list[tuple[str, ClassScore]]] = {}
-        self._asked: dict[int, dict[str, float]] = {}
+        self._asked: dict[int, Values] = {}
         self._lasting: set[str] = set()
         for row in earlier:
             if row["role"] == "game":
@@ -272,7 +273,7 @@ class ClassWatch:
         if shares:
             self._asked[step] = shares
 
-    def see(self, step: int, scores: Mapping[str, float]) -> dict[str, float]:
+    def see(self, step: int, scores: Mapping[str, float]) -> Values:
         """Take in an evaluation: for each class 1 while it is down, else 0. An alarm that begins
         is said."""
         figures = {}

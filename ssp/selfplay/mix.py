@@ -13,6 +13,7 @@ from typing import Any
 
 from ssp.base.played import ANSWERS, Game
 from ssp.base.seeds import generator
+from ssp.base.values import Values
 
 WINDOW, LEAST = 32, 8
 """Questions that a hop is judged by: the newest ones at most, and how many it takes."""
@@ -41,7 +42,7 @@ class HopMix:
             return True
         return bool(generator(self._seed, "mix", number).random() < share)
 
-    def saw(self, games: Sequence[Game]) -> dict[str, float]:
+    def saw(self, games: Sequence[Game]) -> Values:
         """Judge the hops by a settled round; called in the order of rounds. Its figures."""
         if not self.acts:
             return {}

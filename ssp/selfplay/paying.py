@@ -163,7 +163,7 @@ class Paying:
     def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:
         """Why a group is not trained, by group; a trained group is not in it."""
         groups: dict[int, list[Scored]] = defaultdict(list)
-        roles: dict[int, str] = {}
+        roles = {}
         for one in episodes:
             if one.frozen:
                 continue

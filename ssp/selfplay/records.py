@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ssp.base.played import Brief, Game, Ref
+from ssp.base.values import Seconds, Values
 from ssp.learning.scored import Scored
 
 
@@ -25,7 +26,7 @@ class PlayReport:
     part."""
 
     briefs: list[Brief]
-    seconds: dict[str, float]
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TrainBatch:
     samples: list[Scored]
     blocks: dict[str, Ref]
     nbytes: int
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: Values = field(default_factory=dict)
 
     @property
     def number(self) -> int:

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ssp.base.errors import InputError, InvariantError, SspError
+from ssp.base.values import Values
 from ssp.config import own
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
@@ -135,7 +136,7 @@ class Recovery:
             "credit": self._credits.state(),
         }
 
-    def examine(self, step: int, by_role: Mapping[str, dict[str, float]], stopping: bool) -> None:
+    def examine(self, step: int, by_role: Mapping[str, Values], stopping: bool) -> None:
         """Judge the figures of update `step`, and add to them the number of alarms that last.
 
         Raises Collapse, unless `health.on_collapse` only warns or the run is `stopping` anyway (by

@@ -28,15 +28,13 @@ class Refill:
                 f"{lack}. What is played teaches too little: take questions of another difficulty,"
                 " more game.attempts, or a lower min_groups"
             )
-        return bool(short) or not self._full(this, batches)
-
-    def _full(self, this: Round, batches: int) -> bool:
-        """Whether `game.refill` asks for no further batch."""
+        if short:
+            return True
         answerer = self._cfg.spec.answerer
         if batches >= self._cfg.game.refill or not learns(self._cfg, answerer, this.step):
-            return True
+            return False
         groups = spread(self._cfg, answerer, this.played, self._credits)
-        return groups >= self._cfg.block(answerer).batch
+        return groups < self._cfg.block(answerer).batch
 
     def _short(self, this: Round) -> list[str]:
         """Roles that learn now and have too few groups, with how many they have."""

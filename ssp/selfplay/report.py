@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from ssp.base.episode import Outcome
 from ssp.base.gamespec import GameSpec
 from ssp.base.played import ANSWERS, ASKS, Brief, Game
+from ssp.base.values import Values
 from ssp.game.world.files import Oracle
 from ssp.selfplay.audit import Audit
 from ssp.selfplay.health import ClassWatch
@@ -30,16 +31,13 @@ SAMPLES = 8
 Sample = Mapping[str, str | float | None]
 """One of them: what → text or number."""
 
-Figures = dict[str, float]
-"""Numbers by their name in the metrics."""
-
 
 class Sink(Protocol):
     """Where figures go (files, console, the cluster's metrics): rows, lines for the user, some of
     the questions, and bars of the timeline in perf_counter seconds. After `restart`, the rows after `step` come again."""
 
     def restart(self, step: int) -> None: ...
-    def write(self, step: int, role: str, values: Figures) -> None: ...
+    def write(self, step: int, role: str, values: Values) -> None: ...
     def event(self, text: str) -> None: ...
     def span(self, track: str, name: str, start: float, end: float) -> None: ...
     def samples(self, step: int, rows: Sequence[Sample]) -> None: ...
@@ -66,8 +64,8 @@ class Report:
         self._sides = {ASKS: spec.asker, ANSWERS: spec.answerer}
         self.say = sink.event
         self.span = sink.span
-        self._rounds: dict[int, tuple[Figures, dict[str, Figures], Clock]] = {}
-        self._learned = defaultdict[int, list[Mapping[str, Figures]]](list)
+        self._rounds: dict[int, tuple[Values, dict[str, Values], Clock]] = {}
+        self._learned = defaultdict[int, list[Mapping[str, Values]]](list)
         self._cold: Counter[tuple[str, str]] = Counter()
         self._heard: set[str] = set()
         self._last = time.perf_counter()
@@ -112,9 +110,9 @@ class Report:
         for name, count in sorted(counts.items()):
             if name.startswith(("reject/", "left/")):
                 values[name] = float(count)
-        rows: dict[str, Figures] = {}
+        rows = {}
         for role in self._roles:
-            mine: list[Brief] = []
+            mine = []
             for game in this.played:
                 if self._sides.get(game.frozen) != role:  # else a past version played the role
                     mine += [one for one in game.episodes if one.role == role]
@@ -126,7 +124,7 @@ class Report:
         self._rounds[this.step] = values, rows, this.clock
         self._sink.samples(this.step, samples(self._spec, this.games))
 
-    def _audit(self, this: Round) -> Figures:
+    def _audit(self, this: Round) -> Values:
         """What the oracle says of a round; nothing where it fails, which is said once."""
         if self._oracle is None:
             return {}
@@ -140,7 +138,7 @@ class Report:
                 self.say(f"step {this.step} has no figures of the world's oracle: {why}")
             return {}
 
-    def learned(self, step: int, stats: Mapping[str, Figures]) -> bool:
+    def learned(self, step: int, stats: Mapping[str, Values]) -> bool:
         """Collect the figures of one learner's roles after `step`. The last learner writes the
         rows, and gets True."""
         self._learned[step].append(stats)
@@ -186,14 +184,14 @@ class Report:
             if steps == PATIENCE:
                 self.say(f"{role} learns next to nothing: for {PATIENCE} steps {sign}")
 
-    def evaluated(self, step: int, scores: Figures, seconds: float) -> None:
+    def evaluated(self, step: int, scores: Values, seconds: float) -> None:
         """Write the scores of an evaluation; its seconds are not the step's."""
         alarms = self._classes.see(step, scores)
         self._sink.write(step, "eval", {**scores, **alarms, "time/eval": seconds})
         self._last += seconds
 
 
-def game_figures(games: Sequence[Game], refills: Sequence[Game]) -> Figures:
+def game_figures(games: Sequence[Game], refills: Sequence[Game]) -> Values:
     """Figures of one round; those of proposals only where somebody proposed.
 
     Rates over proposals leave voids out; hops are over accepted questions, and are the proposer's
@@ -238,7 +236,7 @@ def samples(spec: GameSpec, games: Sequence[Game]) -> list[Sample]:
     return rows
 
 
-def given_figures(given: Sequence[Game]) -> Figures:
+def given_figures(given: Sequence[Game]) -> Values:
     """Figures of the given questions among proposed ones; none without them."""
     if not given:
         return {}
@@ -249,7 +247,7 @@ def given_figures(given: Sequence[Game]) -> Figures:
     return values
 
 
-def role_figures(briefs: Sequence[Brief]) -> Figures:
+def role_figures(briefs: Sequence[Brief]) -> Values:
     """Figures of one role's episodes in a step, voids left out; lengths in tokens. Empty where
     nothing else is left."""
     whole = [brief for brief in briefs if brief.outcome is not Outcome.VOID]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ssp.base.errors import InvariantError, SspError
+from ssp.base.values import Values
 from ssp.selfplay.records import TrainBatch
 
 PATIENCE = 600.0
@@ -96,7 +97,7 @@ class RolloutQueue:
         self._batches.clear()
         self._end = None
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> Values:
         """`items`: episodes here. `bytes`: size of their payloads. `age`: seconds that the oldest
         batch has waited."""
         now = self._clock()

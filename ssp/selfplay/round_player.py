@@ -62,7 +62,17 @@ class RoundPlayer:
         if self.pace.over:
             return False
         await self._try(this)
-        await self._play_further(this)
+        # Valid questions that nobody tried come before further ones (DAPO's dynamic sampling, arXiv
+        # 2503.14476, section 3.2). All play by the same weights.
+        batch = self._cfg.block(self._spec.answerer).batch
+        while self._refill.wanted(this, this.further + 1):
+            await self._gate.admit()
+            this.further += 1
+            untried = sum(game.valid and not game.chosen for game in this.games)
+            if untried < batch:
+                await self._ask(this, this.further)
+                await self._resample(this)
+            await self._try(this)
         return True
 
     async def _enter_weights(self, this: Round, role: str) -> None:
@@ -109,19 +119,6 @@ class RoundPlayer:
             among = this.played if isinstance(stage, Rate) else going_on
             await self._run(stage, this, among, this.further)
 
-    async def _play_further(self, this: Round) -> None:
-        """Play further batches by the same weights while they are wanted. Valid questions that
-        nobody tried come first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
-        batch = self._cfg.block(self._spec.answerer).batch
-        while self._refill.wanted(this, this.further + 1):
-            await self._gate.admit()
-            this.further += 1
-            untried = sum(game.valid and not game.chosen for game in this.games)
-            if untried < batch:
-                await self._ask(this, this.further)
-                await self._resample(this)
-            await self._try(this)
-
     async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
         """Run one stage of `games`. `again`: 0, or the number of the further batch of this round,
         which its episodes' ids and draws follow from."""
@@ -152,7 +149,7 @@ class RoundPlayer:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
             return self._lineup.askers(this.number, games, newest)
-        matches: list[Match] = []
+        matches = []
         if stage.name == self._spec.answers:
             known = {game.id for game in games}
             for weights, tried in this.tried:

@@ -177,7 +177,7 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
 def read_items(cfg: Config) -> list[TargetRow]:
     """The rows to play, from the paths that `concrete` set. InputError for a bad file, or a bank
     without a question."""
-    items: list[TargetRow] = []
+    items = []
     if cfg.spec.rows == QUESTIONS:
         return _given_rows(cfg)
     if cfg.spec.rows == DOCUMENTS:

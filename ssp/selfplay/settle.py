@@ -3,7 +3,6 @@
 Promises that every episode of the round gets exactly one row, and that a void enters no batch."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from ssp.base.played import Game
 from ssp.config.crews import learns
@@ -31,7 +30,18 @@ def settle(
     settled = Settled(step=step)
     rate(cfg, games)
     for game in games:
-        settled.games.append(_game_row(game, author(spec, game, asked_by)))
+        verdict = "valid" if game.valid else "rejected"
+        row = {
+            "id": game.id,
+            "target": game.target or None,
+            "question": game.question or None,
+            "rule": game.rule or game.void_cause,
+            "verdict": "void" if game.void_cause else verdict,
+            "attempts": len(game.attempts),
+            "win_rate": game.win_rate,
+            "proposer_version": None if game.proposal is None else author(spec, game, asked_by),
+        }
+        settled.games.append(row)
     for play in spec.plays.values():
         Paying(cfg, play, credits, settled).settle(games, asked_by)
     for role in cfg.roles:
@@ -51,20 +61,3 @@ def rate(cfg: Config, games: Sequence[Game]) -> None:
         if game.chosen:
             outcomes = [game.right(attempt) for attempt in game.attempts]
             game.win_rate = win_rate(outcomes, times)
-
-
-def _game_row(game: Game, author: int | None) -> dict[str, Any]:
-    """The ledger's row of a game."""
-    verdict = "valid" if game.valid else "rejected"
-    if game.void_cause:
-        verdict = "void"
-    return {
-        "id": game.id,
-        "target": game.target or None,
-        "question": game.question or None,
-        "rule": game.rule or game.void_cause,
-        "verdict": verdict,
-        "attempts": len(game.attempts),
-        "win_rate": game.win_rate,
-        "proposer_version": None if game.proposal is None else author,
-    }

@@ -9,6 +9,7 @@ from ssp.base.episode import REPLAYED, Outcome, State
 from ssp.base.gamespec import Payment
 from ssp.base.played import Brief, Game, Ref
 from ssp.base.tokenlog import BYTES_A_TOKEN
+from ssp.base.values import Values
 from ssp.learning.scored import Credit, Scored
 from ssp.selfplay.records import Match, Published, TrainBatch
 from ssp.telemetry.clock import Clock
@@ -86,7 +87,7 @@ class Settled:
         figures = {"reward/mean": mean, **self.figures(role), **more}
         return TrainBatch(role, self.step, samples, self.blocks[role], self.nbytes[role], figures)
 
-    def figures(self, role: str) -> dict[str, float]:
+    def figures(self, role: str) -> Values:
         """Mean reward and mean searches of the role's paid episodes; the share of flat groups,
         where a group has several; the share of episodes that a fault took, where it took any."""
         paid = self.paid[role]
@@ -128,7 +129,7 @@ class Round:
     tried: list[Match] = field(default_factory=list)
     further: int = 0
     settled: Settled = field(default_factory=Settled)
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: Values = field(default_factory=dict)
 
     @property
     def step(self) -> int:

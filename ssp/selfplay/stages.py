@@ -26,6 +26,7 @@ from ssp.base.errors import Fault, SspError
 from ssp.base.gamespec import Check, Grading, Marking, Play
 from ssp.base.played import Block, Brief, Game, Subject
 from ssp.base.seeds import derive
+from ssp.base.values import Seconds
 from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.game import voids
@@ -106,25 +107,12 @@ class Stages:
             places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
             await self._ledger.advance(places, {"state": State.GRADING.value})
         if answers and self._greedy and not weights.past:
-            await self._play_baselines(stage, role, round_, games, weights, clock, again)
-
-    async def _play_baselines(
-        self,
-        stage: Play,
-        role: str,
-        round_: int,
-        games: Sequence[Game],
-        weights: Published,
-        clock: Clock,
-        again: int,
-    ) -> None:
-        """Play one more attempt at temperature 0, with which the estimator compares."""
-        number = stage.episodes(self._cfg)
-        tasks = [self._task(stage, role, round_, game, number, GREEDY) for game in games]
-        order = PlayOrder(0.0, self._stem(f"{role}greedy", round_, again), round_ + 1)
-        played = await self._play(role, GREEDY, tasks, order, weights, clock)
-        for game, greedy in zip(games, played, strict=True):
-            game.greedy = greedy
+            # One more attempt at temperature 0, with which the estimator compares.
+            tasks = [self._task(stage, role, round_, game, times, GREEDY) for game in games]
+            order = PlayOrder(0.0, self._stem(f"{role}greedy", round_, again), round_ + 1)
+            played = await self._play(role, GREEDY, tasks, order, weights, clock)
+            for game, greedy in zip(games, played, strict=True):
+                game.greedy = greedy
 
     async def check(
         self, stage: Check, games: Sequence[Game], live: Published | None, clock: Clock
@@ -284,7 +272,7 @@ class Stages:
         tasks: list[Task],
         order: PlayOrder,
         weights: Published,
-    ) -> tuple[list[Brief], dict[str, float]]:
+    ) -> tuple[list[Brief], Seconds]:
         """Play one block on one worker, again after each fault: briefs, and seconds by part."""
         crew = self._cast.players[policy]
         told = kind != EVALUATION

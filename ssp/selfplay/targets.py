@@ -29,6 +29,7 @@ from ssp.base.errors import InvariantError, hold
 from ssp.base.gamespec import Keep
 from ssp.base.played import ANSWERS, Game
 from ssp.base.seeds import generator
+from ssp.base.values import Values
 from ssp.config.schema import Config, GameConfig
 from ssp.game.declaration import called, named
 from ssp.selfplay.mix import HopMix
@@ -81,7 +82,7 @@ class Targets:
         self._drawn: dict[int, list[int]] = {}  # the rows of batches, where rows are passed over
         self._at = 0  # the first row that no batch came to
 
-    def saw(self, games: Sequence[Game]) -> dict[str, float]:
+    def saw(self, games: Sequence[Game]) -> Values:
         """Hear of the games of a settled round; called in the order of rounds. Its figures."""
         return self._mix.saw(games)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ssp.base.episode import State
 from ssp.base.played import Ref
+from ssp.base.values import Values
 from ssp.config.crews import bound, learners, learns
 from ssp.config.schema import Config
 from ssp.learning.scored import Scored
@@ -39,10 +40,10 @@ class Trainer:
         number = await self._cast.ledger.first.next_version("anchor", self.incarnation, step)
         return Published(ANCHORS + number, weights, -1)
 
-    async def learn(self, *batches: TrainBatch) -> dict[str, dict[str, float]]:
+    async def learn(self, *batches: TrainBatch) -> dict[str, Values]:
         """Train a round's batches of one learner and publish; figures by role. The episodes of a
         role that does not learn now end kept."""
-        stats: dict[str, dict[str, float]] = {}
+        stats: dict[str, Values] = {}
         samples: dict[str, list[Scored]] = {}
         blocks: dict[str, Ref] = {}
         for batch in batches:
@@ -61,7 +62,7 @@ class Trainer:
             figures["version"] = float(self._store.latest(role).version)
         return stats
 
-    async def _fresh(self, batch: TrainBatch) -> tuple[list[Scored], dict[str, float]]:
+    async def _fresh(self, batch: TrainBatch) -> tuple[list[Scored], Values]:
         """Drop the stale samples of a batch; the others, and figures of the whole batch."""
         version = self._store.latest(batch.role).version
         oldest = version - bound(self._cfg, batch.role)
@@ -78,7 +79,7 @@ class Trainer:
 
     async def _update(
         self, step: int, samples: Mapping[str, list[Scored]], blocks: Mapping[str, Ref]
-    ) -> dict[str, dict[str, float]]:
+    ) -> dict[str, Values]:
         """Update a learner once on `samples` by role, which lie in these blocks; figures by
         role."""
         name = self._learner[next(iter(samples))]

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ssp.base.errors import Fault, hold
 from ssp.base.played import Ref
+from ssp.base.values import Seconds, Values
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import Cast
@@ -34,7 +35,7 @@ class WeightStore:
         """Role → version → the update whose result it is, where a league asks for it."""
         for roles in self._trains.values():
             self.made |= {role: {} for role in roles}
-        self._seconds: dict[str, dict[str, float]] = {}
+        self._seconds: dict[str, Seconds] = {}
         self._mended: dict[tuple[str, int], Published] = {}
         self._mending = asyncio.Lock()
 
@@ -94,7 +95,7 @@ class WeightStore:
             if part in seconds:
                 kept[f"time/{part}"] = max(kept.get(f"time/{part}", 0.0), seconds[part])
 
-    def figures(self, role: str) -> dict[str, float]:
+    def figures(self, role: str) -> Values:
         """`time/sync_transfer` and `time/sync_load` of the versions loaded since the last call."""
         return self._seconds.pop(role, {})
 

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from ssp.base.values import Seconds, Values
+
 STEP: ContextVar[int] = ContextVar("step")
 """The step that the calls of this task are for, for their spans."""
 
-Span = Callable[[str, str, float, float, dict[str, float] | None], None]
+Span = Callable[[str, str, float, float, Values | None], None]
 """(track, name, start, end, what is shown with it), in perf_counter seconds: `Timeline.span`."""
 
 
@@ -45,7 +47,7 @@ class Activity:
         self._span = span
         self._actors: dict[str, _Actor] = {}
         self._cut = time.perf_counter()
-        self._before: dict[str, float] = {}
+        self._before: Seconds = {}
 
     def enrol(self, kind: str, actors: Sequence[str]) -> None:
         """Count these actors of `kind`, also before their first call."""
@@ -54,9 +56,7 @@ class Activity:
             self._actors.setdefault(actor, _Actor(kind, [line]))
 
     @contextmanager
-    def call(
-        self, name: str, work: str, args: dict[str, float], at_once: int = 1
-    ) -> Iterator[dict[str, float]]:
+    def call(self, name: str, work: str, args: Values, at_once: int = 1) -> Iterator[Values]:
         """Around a call to an actor that does `work`; the actor does `at_once` calls at most. What
         is added to `args` is shown too."""
         actor = self._actors[name]
@@ -85,12 +85,12 @@ class Activity:
             if load > 0:
                 self._span(line.track, "sync", start, min(end, start + load), None)
 
-    def beside(self, name: str, work: str, start: float, args: dict[str, float]) -> None:
+    def beside(self, name: str, work: str, start: float, args: Values) -> None:
         """Show a piece of work beside the actor's calls, which has just ended. It has a track of its
         own, and does not count as busy."""
         self._span(f"{name} {work}", work, start, time.perf_counter(), args)
 
-    def busy(self) -> dict[str, float]:
+    def busy(self) -> Seconds:
         """Busy seconds so far, with what is under way, by actor."""
         now = time.perf_counter()
         seconds = {}
@@ -113,7 +113,7 @@ class Activity:
         versions = [actor.version for actor in list(self._actors.values()) if actor.kind == kind]
         return min((version for version in versions if version >= 0), default=-1)
 
-    def idle(self) -> dict[str, float]:
+    def idle(self) -> Seconds:
         """`time/idle_share_<kind>`: mean share of the time since the last such call in which its
         actors had no work."""
         now = time.perf_counter()

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from ssp.base.episode import STAGE
+from ssp.base.values import Seconds
 
 KINDS = ("generate", "search", "verify", "judge", "learn")
 
@@ -21,13 +22,11 @@ class Clock:
     ) -> None:
         self.track = track
         self._span = span
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.generated: dict[str, float] = defaultdict(float)
+        self.seconds: Seconds = defaultdict(float)
+        self.generated: Seconds = defaultdict(float)
         self.busy = 0.0
 
-    def stage(
-        self, crew: str, name: str, started: float, workers: Sequence[dict[str, float]]
-    ) -> None:
+    def stage(self, crew: str, name: str, started: float, workers: Sequence[Seconds]) -> None:
         """One stage of a crew. `workers`: the seconds that each worker reports, by kind; `busy` is
         all of it."""
         self._span(self.track, f"{crew} {name}", started, time.perf_counter())
@@ -40,7 +39,7 @@ class Clock:
         self.generated[crew] += slowest.get("generate", 0.0)
         self.busy += sum(seconds.get("busy", 0.0) for seconds in workers)
 
-    def shares(self, wall: float, workers: int, learn: float = 0.0) -> dict[str, float]:
+    def shares(self, wall: float, workers: int, learn: float = 0.0) -> Seconds:
         """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's.
         `time/search_<stage>` are parts of `time/search`; `overhead` is wall time that none of these
         is; `idle` is the mean idle time of a worker."""

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ssp.base.printable import printable, say
+from ssp.base.values import Values
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.terminal import Terminal
 
@@ -62,7 +63,7 @@ class Console:
         self._log: Outlet | None = None
         self._path = Path()
         self._earlier = deque[str](maxlen=EARLIER)
-        self._values: dict[str, float] = {}
+        self._values: Values = {}
         self._total = 0
         self._step = 0
         self._first = 0

@@ -9,11 +9,12 @@ from statistics import fmean
 from typing import Any
 
 from ssp.base import causes
+from ssp.base.values import Values
 from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
-from ssp.telemetry.console import REWARD, Console, Row
+from ssp.telemetry.console import REWARD, Console
 from ssp.telemetry.gpus import Gpus
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
@@ -95,7 +96,7 @@ class Display:
         self.earlier = self._log.earlier
         for line in self.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
-        self._pending: dict[str, float] = {}
+        self._pending: Values = {}
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`."""
@@ -123,7 +124,7 @@ class Display:
         told = dict(args) if args else None
         self._bars.do(lambda: self._timeline.span(track, name, start, end, told))
 
-    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+    def write(self, step: int, role: str, values: Values) -> None:
         """One row of metrics.jsonl; the console line follows the last one of a step."""
         if role == "game":
             values = {**values, **self.activity.idle(), **self._gpus.figures()}
@@ -149,7 +150,7 @@ class Display:
         if self._wandb is not None and step % SAMPLED == 1:
             self._remote.do(partial(self._wandb.samples, step, rows))
 
-    def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
+    def _game(self, step: int, values: Mapping[str, float]) -> Values:
         """What the console shows of a game's row."""
         self._count(values)
         shown = {
@@ -172,7 +173,7 @@ class Display:
     def finish(self) -> None:
         """The final table: what changed from the run's start to its end; no start for what was
         measured once."""
-        rows: list[Row] = []
+        rows = []
         most = 0
         for label, name, form in TABLE:
             values = [value for _, value in sorted(self._measured[name].items())]

@@ -7,6 +7,8 @@ from collections import deque
 from contextlib import suppress
 from statistics import fmean
 
+from ssp.base.values import Values
+
 EVERY = 2.0
 """Seconds between two looks."""
 KEPT = 10_000
@@ -24,7 +26,7 @@ class Gpus:
         self._ended = threading.Event()
         threading.Thread(target=self._watch, daemon=True, name="gpus").start()
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> Values:
         """Means since the last such call; empty where no GPU was seen."""
         looks, self._looks = self._looks, deque(maxlen=KEPT)
         devices = [device for look in looks for device in look]

@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import end_of_lines, set_aside
+from ssp.base.values import Values
 from ssp.record.reader import BACK, read_metrics
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.tensorboard import TensorBoard
 
 T = TypeVar("T")
 
-Sink = Callable[[int, str, dict[str, float]], None]
+Sink = Callable[[int, str, Values], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the
 cluster."""
 

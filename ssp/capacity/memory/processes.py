@@ -37,7 +37,12 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     of."""
     place = cfg.placement
     if place.layout == "shared-base":
-        listed = [_fleet(cfg, gpu)]
+        # One engine with the settings of who answers, and the episodes and an adapter of each role.
+        together = sum(episodes(cfg, role) for role in cfg.roles)
+        shape = find(cfg.answering.model).shape
+        loras = [cfg.block(role).learner.lora for role in cfg.roles]
+        adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras))
+        listed = [_players(cfg, FLEET, cfg.spec.answerer, gpu, together, adapters)]
     else:
         listed = [_players(cfg, role, role, gpu, episodes(cfg, role)) for role in cfg.roles]
 
@@ -111,16 +116,6 @@ def base(kind: str, gpus: float = 0.0) -> list[Need]:
         return [Need("process", BASE_MB[kind] * MB, host=True)]
     host = (BASE_MB[kind] + CUDA_MB) * MB
     return [Need("process", host, host=True), Need("context", CONTEXT_MB * MB)]
-
-
-def _fleet(cfg: Config, gpu: int) -> Process:
-    """Players of all roles on one engine: with the settings of who answers, and with the episodes
-    and an adapter of each role."""
-    together = sum(episodes(cfg, role) for role in cfg.roles)
-    shape = find(cfg.answering.model).shape
-    loras = [cfg.block(role).learner.lora for role in cfg.roles]
-    adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras))
-    return _players(cfg, FLEET, cfg.spec.answerer, gpu, together, adapters)
 
 
 def _players(

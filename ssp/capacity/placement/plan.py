@@ -199,23 +199,18 @@ def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     placed = units(cfg, listed)
     slots = assign(placed, [node.gpus for node in nodes])
     if slots is None:
-        raise _too_few(placed, nodes)
+        there = sum(node.gpus for node in nodes)
+        largest = max((node.gpus for node in nodes), default=0)
+        asked = sum(unit.gpus for unit in placed)
+        each = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in placed)
+        raise InputError(
+            "every unit of the run has its GPUs",
+            f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({each}); the largest"
+            f" node has {largest}",
+            "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
+            " larger nodes; a plan takes the nodes that placement.nodes describes",
+        )
     return Plan(list(nodes), listed, [(unit, slots[unit.name]) for unit in placed])
-
-
-def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
-    """There are not enough GPUs, or not enough on one node."""
-    there = sum(node.gpus for node in nodes)
-    largest = max((node.gpus for node in nodes), default=0)
-    asked = sum(unit.gpus for unit in wanted)
-    listed = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in wanted)
-    return InputError(
-        "every unit of the run has its GPUs",
-        f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest"
-        f" node has {largest}",
-        "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
-        " larger nodes; a plan takes the nodes that placement.nodes describes",
-    )
 
 
 def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
@@ -230,8 +225,8 @@ def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | No
 def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
     """The slots of each unit, given out in this order; None when one has no room."""
     free = [[1.0] * count for count in gpus]
-    slots: dict[str, Slots] = {}
-    spread: list[Unit] = []
+    slots = {}
+    spread = []
     for unit in ordered:
         for node, left in enumerate(free):
             chosen = _take(left, unit.bundles)
@@ -267,7 +262,7 @@ def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
     """Give out a GPU of a node for each bundle, the fullest that has room; [] and nothing given
     unless all fit."""
     left = list(free)
-    chosen: list[int] = []
+    chosen = []
     for share in wanted:
         fitting = [gpu for gpu, part in enumerate(left) if part >= share - SLACK]
         if not fitting:

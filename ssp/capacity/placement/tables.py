@@ -21,7 +21,7 @@ def placement(plan: Plan) -> str:
         for gpu in range(node.gpus):
             slot = GpuSlot(at, gpu)
             memory = f"{size(used[slot])} of {size(node.usable)}" if slot in used else "free"
-            who: list[str] = []
+            who = []
             for unit, bundle in tenants.get(slot, []):
                 for seat in unit.seats:
                     if seat.bundle == bundle:
@@ -50,8 +50,8 @@ def gpu_memory(processes: Iterable[Process]) -> str:
 def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
     """A row a kind of process, in MB of host memory, with its large parts, and what there is
     `beside` them."""
-    needed: dict[str, int] = {}
-    parts: dict[str, str] = {}
+    needed = {}
+    parts = {}
     for process in plan.processes:
         name = f"{process.name} x{process.count}"
         needed[name] = process.count * process.on_host
@@ -117,7 +117,7 @@ def short(cfg: Config, plan: Plan) -> list[str]:
 def _too_full(plan: Plan, slot: GpuSlot, needed: int) -> DoesNotFit:
     """More bytes on a GPU than it has."""
     node = plan.nodes[slot.node]
-    there: dict[str, Process] = {}
+    there = {}
     for unit, bundle in plan.tenants()[slot]:
         for seat in unit.seats:
             if seat.bundle == bundle:

@@ -62,7 +62,7 @@ class Costs:
         least 0."""
         known = sorted(item.name for item in fields(cls))
         rule = f"--assume takes one of {', '.join(known)} and a number of at least 0"
-        assumed: dict[str, float] = {}
+        assumed = {}
         for word in words:
             key, _, text = word.partition("=")
             try:
@@ -193,8 +193,8 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
     needed = math.ceil(batch / (fed * max(costs.spread, 1e-9)) - 1e-9)
     batches = min(cfg.game.refill, max(1, needed))
 
-    play: dict[str, float] = {}
-    trained: dict[str, float] = {}
+    play = {}
+    trained = {}
     for role in cfg.roles:
         # Past versions play too; only the newest one's episodes are trained.
         if role == cfg.spec.asker:
@@ -210,7 +210,7 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
         play[role] = tokens * cost.pace.full * cost.gpus * times
         trained[role] = tokens * taught
 
-    learn: dict[str, float] = {}
+    learn = {}
     for name, roles in teaching(cfg).items():
         tokens = sum(trained[role] for role in roles)
         learn[name] = tokens * role_costs(cfg, name, costs).token
@@ -258,7 +258,7 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
         engines = {role: gpus // size[role] for role in cfg.roles}
         return [Split(engines, ranks, gpus, place.judges, shared=True)]
 
-    splits: list[Split] = []
+    splits = []
     for lean in LEAN:
         playing = {role: _Crew(lean * play[role], size[role]) for role in cfg.roles}
         learning = {name: _Crew(learn[name], grows=grows[name]) for name in learn}
@@ -277,7 +277,7 @@ def colocated(cfg: Config, gpus: int, costs: Costs) -> Split:
     """The split of `gpus` in which each learner takes turns with the engines of its roles, a rank a
     GPU. `gpus` suffice for an engine of each role."""
     play, learn = work(cfg, costs)
-    crews: dict[str, _Crew] = {}
+    crews = {}
     for role in cfg.roles:
         crews[role] = _Crew(play[role], role_costs(cfg, role, costs).gpus)
     for name, roles in teaching(cfg).items():
@@ -285,7 +285,7 @@ def colocated(cfg: Config, gpus: int, costs: Costs) -> Split:
             crews[role].seconds += learn[name] / len(roles)
     _grow(list(crews.values()), gpus)
 
-    ranks: dict[str, int] = {}
+    ranks = {}
     for name, roles in learners(cfg).items():
         below = sum(crews[role].count * crews[role].gpus for role in roles)
         ranks[name] = below if cfg.block(name).learner.kind != "torch" else 1

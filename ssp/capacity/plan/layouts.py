@@ -47,7 +47,7 @@ def compare(
 ) -> list[str]:
     """The table of layouts, in lines: those of `plans`, and others on as many GPUs. `chosen`: the
     plans are the best of their layout already."""
-    listed: list[Layout] = []
+    listed = []
     for split, measured in plans:
         typed = [] if split == own(cfg, costs) else settings(cfg, split)
         listed.append(_layout(cfg, split, measured, typed, loader))

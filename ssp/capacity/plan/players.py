@@ -11,6 +11,7 @@ from typing import Any
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import Task
 from ssp.base.played import Brief
+from ssp.base.values import Seconds
 from ssp.capacity.plan.costs import Costs, RoleCosts
 from ssp.engines.simulated import DecodePace, Decoding
 from ssp.learning.tiny.actor import turns
@@ -116,7 +117,7 @@ class _SimulatedPlayer(Players):  # `sleep` and `wake` do nothing
             report = PlayReport(list(briefs), {"busy": loop.time() - started})
             return [brief.tokens for brief in briefs], report
 
-    async def refresh(self, version: int, parcel: Any) -> dict[str, float]:
+    async def refresh(self, version: int, parcel: Any) -> Seconds:
         await asyncio.sleep(self._costs.sync_s)
         self._engine.catch_up()
         self._engine.version = max(version, self._engine.version)

@@ -17,6 +17,7 @@ from typing import Any
 from ssp.base.crew import Crew, LocalCrew
 from ssp.base.episode import Grade, State, Verdict
 from ssp.base.seeds import generator
+from ssp.base.values import Values
 from ssp.capacity.plan.costs import Costs, Split, judge_seconds, role_costs
 from ssp.capacity.plan.jumping import run_jumping
 from ssp.capacity.plan.players import PlannedPlayers, TokenCounts
@@ -85,13 +86,13 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
 
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
-    players: dict[str, PlannedPlayers] = {}
+    players = {}
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
         players[role] = PlannedPlayers(role, split.engines[role], cost, costs, at_once(cfg, role))
 
     # A call that a learner or the books do not write out does nothing.
-    taught: dict[str, _Learner] = {}
+    taught = {}
     crews: dict[str, Crew[Learners]] = {}
     for name, roles in learners(cfg).items():
         seconds = role_costs(cfg, name, costs).token / split.ranks[name]
@@ -181,9 +182,9 @@ class _Learner(Learners):
 
     async def update(
         self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], *blocks: TokenCounts
-    ) -> tuple[Parcel, dict[str, dict[str, float]]]:
+    ) -> tuple[Parcel, dict[str, Values]]:
         by_name = dict(zip(names, blocks, strict=True))
-        tokens: dict[str, int] = {}
+        tokens = {}
         for role, rows in samples.items():
             tokens[role] = sum(by_name[sample.block][sample.row] for sample in rows)
         total = sum(tokens.values())
@@ -198,7 +199,7 @@ class _Learner(Learners):
             figures[role] = {"tokens": float(count), "busy": spent, **serial}
         return parcel, figures
 
-    async def weights(self) -> tuple[Parcel, dict[str, float]]:
+    async def weights(self) -> tuple[Parcel, Values]:
         self._serial += 1
         return Parcel(), {"serial": float(self._serial)}
 
@@ -234,10 +235,10 @@ class _Rows(Sink):
 
     def __init__(self, players: dict[str, PlannedPlayers], taught: dict[str, _Learner]) -> None:
         self._players, self._taught = players, taught
-        self._rows: list[tuple[int, str, dict[str, float]]] = []
+        self._rows: list[tuple[int, str, Values]] = []
         self._marks: dict[int, dict[str, list[float]]] = {}
 
-    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+    def write(self, step: int, role: str, values: Values) -> None:
         self._rows.append((step, role, values))
         if role == "game":
             mark = {"time": [asyncio.get_running_loop().time()]}

@@ -35,7 +35,7 @@ class Pool:
 
     def trim(self, playing: Collection[int] = ()) -> list[int]:
         """Let members leave until there are `size`; those that left."""
-        left: list[int] = []
+        left = []
         while len(self.members) > self._size:
             stay = {self.members[0], self.members[-1], *playing}
             inner = zip(self.members, self.members[1:], self.members[2:], strict=False)

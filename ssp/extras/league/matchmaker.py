@@ -13,6 +13,7 @@ from typing import Any
 
 from ssp.base.episode import TRIED
 from ssp.base.played import ANSWERS, ASKS, Game
+from ssp.base.values import Values
 from ssp.config.crews import learns
 from ssp.config.schema import Config
 from ssp.extras.league import members
@@ -51,7 +52,7 @@ class Matchmaker(Lineup):
         self._kept: dict[str, dict[int, int]]
         # role → the update whose weights are kept, a member from the next round on
         self._ready: dict[str, int]
-        self._figures: dict[str, dict[str, float]]
+        self._figures: dict[str, Values]
 
     async def begin(
         self,
@@ -145,7 +146,7 @@ class Matchmaker(Lineup):
         """`games` by who plays against `role`: in those with a slot whom the league draws for
         it."""
         other = self._league.other[role]
-        own: list[Game] = []
+        own = []
         past: dict[int, list[Game]] = defaultdict(list)
         for game in games:
             made = None
@@ -218,9 +219,7 @@ class Matchmaker(Lineup):
                 results.append(MatchResult(answering, asking, right, len(graded)))
         return results
 
-    def _told(
-        self, role: str, games: Sequence[Game], versions: Mapping[str, int]
-    ) -> dict[str, float]:
+    def _told(self, role: str, games: Sequence[Game], versions: Mapping[str, int]) -> Values:
         """The figures of a role after a round."""
         other = self._league.other[role]
         updates, newest = self._updates[other], self._updates[other][versions[other]]
@@ -253,7 +252,7 @@ def made_by(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """Version → the update that made its weights; `given`: (incarnation, step) of each publication
     of a role. The first one of an incarnation is of what was loaded, which an update may have made
     long before that step."""
-    made: dict[int, int] = {}
+    made = {}
     contained = [0]  # updates that the weights contain
     last = None
     for version, (incarnation, step) in sorted(given.items()):

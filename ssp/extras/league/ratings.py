@@ -72,7 +72,7 @@ def fit(
     `prior`: standard deviation of each strength, in logits. `walk`: None takes strengths as
     independent; a number links a version to the one before it (difference N(0, walk² x how many lie
     between), as in Coulom's Whole-History Rating)."""
-    names: list[Name] = []
+    names = []
     for side in (ANSWERS, ASKS):
         versions = {*table.versions(side), *(also or {}).get(side, ())}
         names += [(side, version) for version in sorted(versions)]

@@ -45,9 +45,9 @@ class Section:
 def sections() -> dict[str, Section]:
     """The table of keys, by system."""
     table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    made: dict[str, Section] = {}
+    made = {}
     for system, part in table.items():
-        keys: list[Key] = []
+        keys = []
         for name, (ours, *rest) in part["keys"].items():
             keys.append(Key(name, tuple(ours.split()), *rest))
         made[system] = Section(part["title"], tuple(keys))

@@ -57,7 +57,7 @@ class _Shell:
 
     def _arguments(self, line: str, options: Sequence[str]) -> Iterator[Override]:
         """What the words of a command set."""
-        words: list[str] = []
+        words = []
         for word in _words(line):
             # a variable that stands alone may hold several words
             value = self._filled(word) if _VARIABLE.fullmatch(word) else None
@@ -146,7 +146,7 @@ def read(text: str, options: Sequence[str] = ()) -> tuple[list[Override], dict[s
 def typed(words: Sequence[str]) -> list[Override]:
     """Overrides as they are typed behind a command: `key=value`, `--option value` or
     `--option=value`. InputError for a word that is none of these."""
-    last: dict[str, Override] = {}
+    last = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)

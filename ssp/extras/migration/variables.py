@@ -30,8 +30,8 @@ def environment(
     line for each variable. `stated`: dotted keys that the config's file or the command line sets,
     with their values as written; these win. An empty variable is none. InputError for a template
     that is none of SSP's."""
-    settings: list[str] = []
-    notes: list[str] = []
+    settings = []
+    notes = []
     for variable, (key, _) in ACCEPTED.items():
         value = env.get(variable, "").strip()
         if not value:

@@ -3,7 +3,6 @@ was trained to; `policy` is the policy alone, a turn a request, as an agent's en
 
 import asyncio
 import uuid
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -71,7 +70,7 @@ def routes(server: "MCPServer[Any]", answerer: Answerer, name: str) -> None:
         return JSONResponse(chat.models(name, chat.MODEL))
 
 
-async def _reply(answerer: Answerer, name: str, what: str, body: Any) -> Mapping[str, Any]:
+async def _reply(answerer: Answerer, name: str, what: str, body: Any) -> chat.Body:
     """The reply to a request. InputError, Refused and ValueError for what cannot be done."""
     hold(isinstance(body, dict), "a chat request is a JSON object", type(body).__name__, "send one")
     model = body.get("model")
@@ -100,7 +99,7 @@ async def _body(request: "Request") -> Any:
         return orjson.loads(content)
 
 
-def sampling(body: Mapping[str, Any]) -> tuple[float | None, int]:
+def sampling(body: chat.Body) -> tuple[float | None, int]:
     """Temperature (None: the server's) and seed of a request. InputError for what is not done."""
     heat, seed = body.get("temperature"), body.get("seed")
     seed = 0 if seed is None else seed
@@ -142,9 +141,7 @@ def question(body: dict[str, Any], name: str) -> str:
     return "\n\n".join(message["content"] for message in said if message["content"])
 
 
-def completion(
-    answerer: Answerer, episode: Episode, name: str, body: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def completion(answerer: Answerer, episode: Episode, name: str, body: chat.Body) -> chat.Body:
     """The reply of OpenAI's API, with one field more: `ssp` says why the episode ended, and what was
     searched and read. Stop strings and `max_tokens` cut the answer."""
     total, written = len(episode.log), episode.log.kinds.count(Kind.MODEL)

@@ -132,7 +132,7 @@ def asker(cfg: Config, folder: Path) -> Ask:
         for i, episode in enumerate(episodes):
             asked = questions[i // attempts]
             items.append(Item(asked.question, list(asked.answers), episode.final, asked.rubric))
-        rights: list[bool | None] = []
+        rights = []
         for episode, decision in zip(episodes, judge.decide(items), strict=True):
             rights.append(None if episode.outcome is Outcome.VOID else decision.right)
         starts = range(0, len(rights), attempts)

@@ -240,18 +240,14 @@ class Kept:
             for at, episode in zip(places, episodes, strict=True):
                 rows[keys[at]] = played_row(*asked[at], episode)
             self.rows |= rows
-            self._append(name, rows.values())
+            if self.path is not None:
+                with self.path.open("ab") as file:
+                    for row in rows.values():
+                        line = json.dumps({"mark": self._mark, "set": name, **asdict(row)})
+                        file.write(f"{line}\n".encode())
             done += len(places)
             moved(done)
         return [self.rows[key] for key in keys]
-
-    def _append(self, name: str, rows: Iterable[ScoredRow]) -> None:
-        if self.path is None:
-            return
-        with self.path.open("ab") as file:
-            for row in rows:
-                line = json.dumps({"mark": self._mark, "set": name, **asdict(row)})
-                file.write(f"{line}\n".encode())
 
     def _resume(self, path: Path) -> None:
         """Read the rows in the file; a last one that was cut off goes. A void is asked again."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ssp.base.intervals import Estimate, of_numbers, of_shares, together
 from ssp.base.text import normalise
+from ssp.base.values import Values
 from ssp.game.evaluation.rows import ScoredRow
 from ssp.game.judge import same
 
@@ -27,7 +28,7 @@ class Answered:
     category: str = ""
 
 
-def summarise(rows: Sequence[Answered]) -> dict[str, float]:
+def summarise(rows: Sequence[Answered]) -> Values:
     """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out.
 
     `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop` and `<name>_by_<category>`.
@@ -51,14 +52,14 @@ def summarise(rows: Sequence[Answered]) -> dict[str, float]:
     return summary
 
 
-def _figures(scored: Sequence[Answered], suffix: str) -> dict[str, float]:
+def _figures(scored: Sequence[Answered], suffix: str) -> Values:
     n = len(scored)
     p = sum(bool(row.correct) for row in scored) / n
     stderr = math.sqrt(p * (1 - p) / n)
     return {f"accuracy{suffix}": p, f"stderr{suffix}": stderr, f"items{suffix}": float(n)}
 
 
-def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
+def metrics(summary: Values, set_name: str = "") -> Values:
     """The summary under its documented names: `eval/accuracy`, or `eval/<set_name>/accuracy` where
     a set is named."""
     prefix = f"eval/{set_name}/" if set_name else "eval/"
@@ -134,7 +135,7 @@ def majority(answers: Sequence[str | None]) -> str | None:
     return written[votes.most_common(1)[0][0]] if votes else None
 
 
-def question_values(samples: Sequence[ScoredRow], ks: Sequence[int] = ()) -> dict[str, float]:
+def question_values(samples: Sequence[ScoredRow], ks: Sequence[int] = ()) -> Values:
     """What one question adds to each metric: means over its scored samples. A metric that no sample
     has is absent.
 

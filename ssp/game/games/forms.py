@@ -11,7 +11,7 @@ from ssp.base.text import normalise
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.protocols import Protocol
-from ssp.game.protocols.base import TEXT, Segment
+from ssp.game.protocols.base import TEXT
 
 MALFORMED = "malformed"
 """Rule: a question, and its answer where one is asked for, are handed in."""
@@ -125,22 +125,15 @@ def _messages(protocol: Protocol, episode: Episode) -> list[Message]:
     """The policy's messages, which what it was shown stands between."""
     shown = protocol.observation_form.tag
     texts, start = [], 0
-    segments = protocol.parse(episode.response)
-    for segment in segments:
+    for segment in protocol.parse(episode.response):
         if segment.kind == shown:
             texts.append(episode.response[start : segment.begin])
             start = segment.end
     texts.append(episode.response[start:])
-    written = [text for text in texts if text.strip()]
-    return [_message(protocol, text) for text in written]
-
-
-def _message(protocol: Protocol, text: str) -> Message:
-    said = [segment for segment in protocol.parse(text) if segment.text or segment.kind != TEXT]
-    return Message(_thinks_first(said), len(protocol.calls(text)))
-
-
-def _thinks_first(said: Sequence[Segment]) -> bool:
-    """Whether there is one thought, and it comes first."""
-    thoughts = [segment for segment in said if segment.kind == "think" and segment.closed]
-    return len(thoughts) == 1 and said[0] is thoughts[0]
+    messages = []
+    for text in filter(str.strip, texts):
+        said = [part for part in protocol.parse(text) if part.text or part.kind != TEXT]
+        thoughts = [part for part in said if part.kind == "think" and part.closed]
+        thinks = len(thoughts) == 1 and said[0] is thoughts[0]
+        messages.append(Message(thinks, len(protocol.calls(text))))
+    return messages

@@ -194,7 +194,7 @@ class Protocol:
         rule = f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}"
         step = "give every field of the prompt"
         hold(not missing, rule, f"fields {sorted(fields)}", step)
-        messages: list[Message] = []
+        messages = []
         for who, text in (("system", spoken.system), ("user", spoken.user)):
             if text:
                 filled = HOLE.sub(lambda hole: known[hole[1]], text)
@@ -236,7 +236,7 @@ class Protocol:
     def parse(self, text: str) -> list[Segment]:
         """Typed segments in order; a tag that opens inside another one ends that one unclosed.
         Never raises."""
-        segments: list[Segment] = []
+        segments = []
         kind, begin, start = TEXT, 0, 0
 
         def push(closes: bool, stop: int, end: int) -> None:

@@ -254,8 +254,8 @@ class Referee:
         prompts: Mapping[int, Prompt | None],
     ) -> list[Proof]:
         """What the verifier answers, `samples` times a prompt, and whether that is the target."""
-        proofs: list[Proof] = []
-        waiting: list[Proof] = []
+        proofs = []
+        waiting = []
         written, seeds = [], []
         for i, prompt in prompts.items():
             if prompt is None:

@@ -38,11 +38,6 @@ def _target(rate: float, goal: float = 0.5) -> float:
     return 1.0 - abs(difficulty - goal) / max(goal, 1.0 - goal)
 
 
-def _solved_once(rate: float, solved: int, graded: int) -> float:
-    """Dr. Zero's (n - k) / (n - 1), without the score of the form."""
-    return difficulty.solved_once(solved, graded)
-
-
 def _depth(rate: float, solved: int, graded: int, depth: int, opens: int, searches: int) -> float:
     """SearchMaster's depth, less its penalty for opening more than searching."""
     queries = max(1, searches - opens)
@@ -55,7 +50,7 @@ _KINDS: dict[str, Callable[..., float]] = {
     "target_difficulty": _target,
     "format_only": lambda rate: 1.0,
     "azr": difficulty.solvable,
-    "dr_zero": _solved_once,
+    "dr_zero": lambda rate, solved, graded: difficulty.solved_once(solved, graded),
     "r_zero": difficulty.uncertainty,
     "r_zero_code": difficulty.uncertainty_of_code,
     "searchmaster": _depth,

@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, hold, holding
 from ssp.base.printable import masked, say
+from ssp.base.values import Seconds
 from ssp.engines.base import FreeEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import programs, toolpoint
@@ -164,7 +165,7 @@ def play(
     tasks: Sequence[Task],
     settings: Settings,
     agent: Agent,
-) -> tuple[list[Episode], dict[str, float]]:
+) -> tuple[list[Episode], Seconds]:
     """As `rollout`. All tasks are played at once."""
     players = [AgentPlayer(engine, renderer, search, task, settings) for task in tasks]
 

@@ -4,7 +4,7 @@ be done is refused by name. Replies are made in the client's form, whole or as a
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ssp.game.protocols.calls import call_of
@@ -56,6 +56,9 @@ USUAL = {"n": 1, "best_of": 1, "response_format": {"type": "text"}, "modalities"
 
 MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
 
+Body = dict[str, Any]
+"""A request or a reply, or an object in one, as JSON."""
+
 
 class Refused(Exception):
     """A request that cannot be done, with what the client is told."""
@@ -77,7 +80,7 @@ def check(body: object, model: str = MODEL) -> None:
         raise Refused("tool_choice is auto or none, since what a policy writes is its own")
 
 
-def tokens_of(body: Mapping[str, Any]) -> int | None:
+def tokens_of(body: Body) -> int | None:
     """The most tokens that a request asks for. Refused for what is no number above 0."""
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     if most is not None and not (type(most) is int and most > 0):
@@ -85,7 +88,7 @@ def tokens_of(body: Mapping[str, Any]) -> int | None:
     return most
 
 
-def tools_of(body: dict[str, Any]) -> list[Any]:
+def tools_of(body: Body) -> list[Any]:
     """The functions that a request offers. Refused for what is no list of these."""
     tools = body.get("tools") or []
     listed = tools if isinstance(tools, list) else [None]
@@ -99,7 +102,7 @@ def _name(function: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def plain(message: dict[str, Any]) -> Message:
+def plain(message: Body) -> Message:
     """A message as role and text; its calls are written as a policy writes them."""
     odd = [name for name, value in message.items() if value and name not in MESSAGE]
     if odd:
@@ -150,7 +153,7 @@ def canon(message: Message, thoughts: bool = False) -> str:
     return json.dumps(said)
 
 
-def stops_of(body: Mapping[str, Any]) -> list[str]:
+def stops_of(body: Body) -> list[str]:
     """The stop strings of a request. Refused for what is no text."""
     given = body.get("stop") or []
     stops = [given] if isinstance(given, str) else given
@@ -164,12 +167,12 @@ class Said(NamedTuple):
 
     thoughts: str
     content: str
-    calls: list[dict[str, Any]]
+    calls: list[Body]
 
     @property
-    def message(self) -> dict[str, Any]:
+    def message(self) -> Body:
         """The message of a reply."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        message: Body = {"role": "assistant", "content": self.content}
         if self.thoughts:
             message["reasoning_content"] = self.thoughts
         if self.calls:
@@ -184,7 +187,7 @@ def until(text: str, stops: list[str]) -> str:
     return text
 
 
-def parsed(turn: str, body: Mapping[str, Any], id: str, thinking: bool = False) -> Said:
+def parsed(turn: str, body: Body, id: str, thinking: bool = False) -> Said:
     """A turn as a client gets it, up to a stop string. `thinking`: the prompt has begun a thought.
     Ids of calls begin with `id`; where that is empty no call is read. Calls that cannot be read
     stay text."""
@@ -193,7 +196,7 @@ def parsed(turn: str, body: Mapping[str, Any], id: str, thinking: bool = False) 
         thought = THOUGHTS.match(text)
         assert thought is not None  # it matches any text
         thoughts, text = thought[1].strip(), text[thought.end() :]
-    calls: list[dict[str, Any]] = []
+    calls = []
     for number, written in enumerate(CALLED.findall(text) if id else ()):
         try:
             call = json.loads(written)
@@ -212,9 +215,7 @@ def parsed(turn: str, body: Mapping[str, Any], id: str, thinking: bool = False) 
     return Said(thoughts, CALLED.sub("", text), calls)
 
 
-def completion(
-    kind: str, id: str, model: str, choice: Mapping[str, Any], tokens: tuple[int, int]
-) -> dict[str, Any]:
+def completion(kind: str, id: str, model: str, choice: Body, tokens: tuple[int, int]) -> Body:
     """A reply of OpenAI's API. `tokens`: of what was read, and of what was written."""
     read, written = tokens
     return {
@@ -231,12 +232,12 @@ def completion(
     }
 
 
-def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[str]:
+def events(reply: Body, body: Body) -> Iterator[str]:
     """A reply as a stream, as `body` asks for it: the whole turn in one event, how it ended in
     another one."""
     head = {name: value for name, value in reply.items() if name not in ("choices", "usage")}
     (choice,) = reply["choices"]
-    ended: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": choice["finish_reason"]}
+    ended: Body = {"index": 0, "logprobs": None, "finish_reason": choice["finish_reason"]}
     if "message" in choice:
         head["object"] = "chat.completion.chunk"
         delta = dict(choice["message"])
@@ -255,12 +256,12 @@ def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[str]:
     yield "data: [DONE]\n\n"
 
 
-def models(*names: str) -> dict[str, Any]:
+def models(*names: str) -> Body:
     """The reply to `GET /models`."""
     data = [{"id": name, "object": "model", "created": 0, "owned_by": "ssp"} for name in names]
     return {"object": "list", "data": data}
 
 
-def trouble(kind: str, said: object) -> dict[str, Any]:
+def trouble(kind: str, said: object) -> Body:
     """The body of a reply that refuses, or tells of a fault."""
     return {"error": {"message": str(said), "type": kind, "param": None, "code": kind}}

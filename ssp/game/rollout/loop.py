@@ -9,6 +9,7 @@ from typing import Any
 
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault
+from ssp.base.values import Seconds
 from ssp.engines.base import Engine, FreeEngine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import agents
@@ -25,7 +26,7 @@ def rollout(
     search: Search,
     tasks: Sequence[Task],
     settings: Settings,
-) -> tuple[list[Episode], dict[str, float]]:
+) -> tuple[list[Episode], Seconds]:
     """Play all `tasks` (of one role) to the end. Returns the episodes, in order, and seconds by
     part (`generate`, `search`, `search/<stage>`).
 

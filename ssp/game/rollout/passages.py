@@ -74,7 +74,7 @@ def ends(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int
     """For each token, the number of characters of `decode(ids)` up to its end. int [T], never
     falling. A character that several tokens share belongs to the last. They are decoded in strides,
     so that the cost of a long turn is not quadratic."""
-    lengths: list[int] = []
+    lengths = []
     length = 0
     for start in range(0, len(ids), _STRIDE):
         context = max(0, start - _BEFORE)

@@ -25,6 +25,7 @@ from ssp.game.protocols.template import Message, opening
 from ssp.game.rollout import passages
 from ssp.game.rollout.chat import (
     MODEL,
+    Body,
     Refused,
     canon,
     check,
@@ -72,7 +73,7 @@ class AgentPlayer:
         self._seen: dict[str, Document] = {}
         self._read_to: dict[str, int] = {}
 
-    def row(self, golds: bool) -> dict[str, Any]:
+    def row(self, golds: bool) -> Body:
         """The question's row: `id`, `question`, and the other columns of its file; with `golds` the
         right answers, where they are known."""
         row = self._task.row
@@ -85,7 +86,7 @@ class AgentPlayer:
         return f"{self.url}/mcp"
 
     @property
-    def schemas(self) -> list[dict[str, Any]]:
+    def schemas(self) -> list[Body]:
         """The role's tools, in the form that `tools` of a chat request takes."""
         return [offer.function for offer in (SEARCH, *self._renderer.protocol.offers)]
 
@@ -137,7 +138,7 @@ class AgentPlayer:
             raise answer
         return answer
 
-    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def chat(self, body: Body) -> Body:
         """`POST /v1/chat/completions`. Refused for what cannot be done."""
         check(body)
         listed = body.get("messages")
@@ -170,7 +171,7 @@ class AgentPlayer:
         choice = {"message": said.message, "finish_reason": reason}
         return self._reply("chat.completion", choice, len(drawn.ids))
 
-    async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def complete(self, body: Body) -> Body:
         """`POST /v1/completions`. A prompt goes on with its context where it begins with all that
         was read and written there."""
         check(body)
@@ -188,7 +189,7 @@ class AgentPlayer:
         choice = {"text": text, "finish_reason": "stop" if drawn.stopped else "length"}
         return self._reply("text_completion", choice, len(drawn.ids))
 
-    def _reply(self, kind: str, choice: dict[str, Any], written: int) -> dict[str, Any]:
+    def _reply(self, kind: str, choice: Body, written: int) -> Body:
         read = len(self.episode.log.context()) - written
         id = f"{self._task.id}-{self._turns}"
         return completion(kind, id, MODEL, choice, (read, written))
@@ -196,7 +197,7 @@ class AgentPlayer:
     def _rendered(self, messages: Sequence[Message], tools: list[Any], reply: bool = True) -> str:
         """The messages as the policy sees them: its own as it wrote them, others' without control
         tokens."""
-        shown: list[Message] = []
+        shown = []
         for message in messages:
             own = message["role"] == "assistant"
             content = self._raw.get(canon(message, thoughts=True)) if own else None
@@ -223,7 +224,7 @@ class AgentPlayer:
         same = closed.startswith(written) and whole.startswith(closed)
         return whole[len(written) :] if same else None
 
-    async def _turn(self, text: str, fresh: bool, body: dict[str, Any]) -> Generation:
+    async def _turn(self, text: str, fresh: bool, body: Body) -> Generation:
         """Append `text`, in a new context when it is `fresh`, and sample a turn. Refused when the
         episode is over, or this ends it."""
         episode, log = self.episode, self.episode.log
@@ -233,7 +234,13 @@ class AgentPlayer:
             text = self._renderer.without_end(text)
         (ids,) = self._renderer.encode([text])
         self._hold_limits(len(ids), fresh)
-        sampling = self._sampling(body)
+        # The temperature is the run's, whatever is asked for: the log-probs are those of the policy
+        # that learns.
+        stops = stops_of(body)
+        most = self._settings.limits.turn_tokens
+        most = min(tokens_of(body) or most, most)
+        words = StopWords(stops, self._renderer.decode) if stops else None
+        sampling = Sampling(self._settings.temperature, most, self._renderer.ends, words)
         if fresh:
             self.close()
             if len(log):
@@ -283,15 +290,6 @@ class AgentPlayer:
     def _without_end(self, ids: Sequence[int]) -> str:
         ended = ids[-1] in self._renderer.ends
         return self._renderer.decode(ids[:-1] if ended else ids)
-
-    def _sampling(self, body: dict[str, Any]) -> Sampling:
-        """How a turn is drawn. The temperature is the run's, whatever is asked for: the log-probs
-        are those of the policy that learns."""
-        stops = stops_of(body)
-        most = self._settings.limits.turn_tokens
-        most = min(tokens_of(body) or most, most)
-        words = StopWords(stops, self._renderer.decode) if stops else None
-        return Sampling(self._settings.temperature, most, self._renderer.ends, words)
 
     def close(self) -> None:
         """Give the slot back; a turn under way is aborted."""

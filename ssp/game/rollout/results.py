@@ -26,18 +26,18 @@ def shown_of(result: Any, name: str) -> list[Document]:
         if isinstance(result, Document):
             result = [result]
         if isinstance(result, list) and result and all(isinstance(one, Document) for one in result):
-            return [_clean(document) for document in result[:MOST]]
+            documents = []
+            for document in result[:MOST]:
+                contents = printable(document.contents[:LONGEST])
+                cleaned = replace(document, id=printable(document.id), contents=contents)
+                documents.append(cleaned)
+            return documents
         text = "" if result is None else result
         if not isinstance(text, str):
             text = json.dumps(result, ensure_ascii=False, default=_data)
     except Exception as error:  # bytes, a list in itself
         raise Fault("tool_result", f"{name}: {type(result).__name__}: {error}") from error
     return [ToolResult(f"tool:{name}", printable(text[:LONGEST]))] if text.strip() else []
-
-
-def _clean(document: Document) -> Document:
-    contents = printable(document.contents[:LONGEST])
-    return replace(document, id=printable(document.id), contents=contents)
 
 
 def _data(value: Any) -> Any:

@@ -217,7 +217,7 @@ class Link:
             unheard = stack.enter_context(open(os.devnull, "w"))
             return await stack.enter_async_context(Client(stdio_client(parameters, unheard)))
 
-        sessions: list[str | None] = []
+        sessions = []
 
         async def hear(response: Any) -> None:
             sessions.append(response.headers.get("mcp-session-id"))
@@ -242,7 +242,7 @@ class Link:
 def told_names(names: Sequence[str], cfg: ToolServerConfig) -> dict[str, str]:
     """A server's name of a tool → its name for the policy: a letter, then letters, digits, _ and
     -. Names that become one, or are too long, end in digits of their own."""
-    told: dict[str, str] = {}
+    told = {}
     for name in names:
         rule = "an MCP tool's name has 1 to 128 letters, digits, _, -, . and /"
         named = name in cfg.rename or _NAME.fullmatch(name)

@@ -182,7 +182,7 @@ class Table:
         changes no episode, and is safe in a thread of its own."""
         began = time.perf_counter()
         queries: dict[str, dict[str, None]] = {}
-        others: list[ToolRequest] = []
+        others = []
         for seat in seats:
             of_corpus = queries.setdefault(seat.task.corpus, {})
             for number, call in enumerate(seat.asked, len(seat.episode.queries)):
@@ -199,7 +199,7 @@ class Table:
         for seat in seats:
             searched = hits[seat.task.corpus]
             fault: Fault | None = None
-            results: list[list[Document]] = []
+            results = []
             for call in seat.asked:
                 if call.tool != TOOL:
                     result = next(told)

@@ -126,8 +126,8 @@ def _sound(folder: Path) -> bool:
 
 
 def _write(folder: Path, world: World) -> None:
-    held: list[WorldQuestion] = []  # one draw for evaluation and training, cut in two
-    spare: list[WorldQuestion] = []
+    held = []  # one draw for evaluation and training, cut in two
+    spare = []
     for hops in range(1, MAX_HOPS + 1):
         number = EVAL_PER_HOP + TRAIN_PER_HOP[hops]
         drawn = world.questions(hops, number, derive(world.seed, "files"))
@@ -165,7 +165,7 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
     """Rows of the entities that can be an answer, each with three example questions that have other
     answers, and a number of searches."""
     rng = generator(world.seed, "targets")
-    pool: list[WorldQuestion] = []
+    pool = []
     for hops in (1, 2, 3):
         pool += world.questions(hops, 200, derive(world.seed, "examples"))
     for target in world.targets():

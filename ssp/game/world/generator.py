@@ -82,7 +82,7 @@ class World:
 
     def follow(self, start: str, relations: list[str]) -> tuple[Fact, ...] | None:
         """The chain of facts from `start` along `relations`; None where one does not exist."""
-        chain: list[Fact] = []
+        chain = []
         for relation in relations:
             target = self.facts.get(start, {}).get(relation)
             if target is None:

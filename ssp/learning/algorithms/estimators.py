@@ -193,7 +193,7 @@ class ReinforcePP(Algorithm):
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Compare the return of each turn with the batch, in which a turn counts as often as it has
         tokens. For gamma 1."""
-        every_token: list[float] = []
+        every_token = []
         counts: list[tuple[int, ...]] = []
         for episode, turns in zip(episodes, self.earned(episodes), strict=True):
             tokens = episode.tokens if len(turns) > 1 else (sum(episode.tokens),)

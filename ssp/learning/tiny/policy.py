@@ -181,20 +181,16 @@ class _Practice:
             examples = "\n".join(f"Question {n}: {self._question()}" for n in (1, 2, 3))
             if self._rng.random() < 0.5:
                 fields["examples"] = examples
-            for hole in self._own_holes(role):
-                if hole not in fields:
+            protocol = self._renderer.protocol
+            holes = HOLE.findall(protocol.role(role).system + protocol.role(role).user)
+            for hole in dict.fromkeys(holes):
+                if hole not in protocol.fields and hole not in fields:
                     fields[hole] = self._drawn(WORDS)
             prompt = self._renderer.prompt(role, fields)
             for _ in range(ROWS):
                 log = self._log(role, prompt)
                 episodes.append(Episode("", "", role, 0, log=log, outcome=Outcome.SCORED))
         return episodes
-
-    def _own_holes(self, role: str) -> list[str]:
-        """The holes of a prompt that the protocol does not fill."""
-        protocol = self._renderer.protocol
-        holes = HOLE.findall(protocol.role(role).system + protocol.role(role).user)
-        return [hole for hole in dict.fromkeys(holes) if hole not in protocol.fields]
 
     def _log(self, role: str, prompt: str) -> TokenLog:
         """The prompt, searches with what they find, and what is handed in."""

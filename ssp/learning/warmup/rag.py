@@ -36,7 +36,7 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
     "contents"}, or with its score {"document", "score"}.
 
     InputError naming the file, the row (from 0) and what is wrong with it."""
-    rows: list[list[Document]] = []
+    rows = []
     for path in paths:
         try:
             reply = read(_Reply, path.read_bytes())

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ssp.base.crew import call
+from ssp.base.values import Values
 from ssp.learning.scored import Scored
 
 
@@ -20,11 +21,11 @@ class Taught(Protocol):
     @call(computes=True)
     async def learn(
         self, samples: Sequence[Scored], names: Sequence[str], /, *blocks: Any
-    ) -> dict[str, float]: ...
+    ) -> Values: ...
     @call(computes=True)
     async def measure(
         self, samples: Sequence[Scored], names: Sequence[str], /, *blocks: Any
-    ) -> dict[str, float]: ...
+    ) -> Values: ...
     @call(computes=True, work="save")
     async def save(self, folder: str, meta: dict[str, Any], /) -> None: ...
     @call(computes=True)

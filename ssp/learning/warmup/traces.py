@@ -29,7 +29,6 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS, asked, speaks
 from ssp.game.rewards import SEARCH_COST
 from ssp.game.rollout import Settings, rollout
-from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.runfolder import RunFolder
 
 LEAST_REWARD = 1.0
@@ -257,7 +256,7 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer], key: str = KEY) -> l
     cost = 0.0
     if SOLVER in reader.cfg.blocks:
         cost = reader.cfg.block(SOLVER).reward_options.get(SEARCH_COST, 0.0)
-    entries: list[EpisodeRow] = []
+    entries = []
     with reader.ledger() as ledger:
         for role in renderers:
             least, _ = good[role]

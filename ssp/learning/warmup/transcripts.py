@@ -128,7 +128,7 @@ def _response(row: Row, protocol: Protocol) -> tuple[str, list[_Said | str]]:
     of `protocol`: a result that stayed in a turn would be learned."""
     tags = "|".join(dict.fromkeys(["information", re.escape(protocol.observation_form.tag)]))
     response = row.text("response")
-    parts: list[_Said | str] = []
+    parts = []
     end = 0
     for shown in re.finditer(rf"<({tags})>(.*?)</\1>", response, re.DOTALL):
         parts += [_Said(response[end : shown.start()].strip()), shown[2].strip()]

@@ -73,7 +73,7 @@ class Ledger(LedgerReader):
         new."""
         with self._transaction():
             rows = self._known("games", [game["id"] for game in games], there=False)
-            fresh: dict[str, Row] = {}
+            fresh = {}
             for game in games:
                 id = game["id"]
                 facts = facts_of(game, GAME_FACTS, ("id",))
@@ -107,7 +107,7 @@ class Ledger(LedgerReader):
         with self._transaction() as db:
             ids = [episode["id"] for episode in episodes]
             rows = self._known("episodes", ids, "id, game_id, role", there=False)
-            fresh: dict[str, Row] = {}
+            fresh = {}
             created = Counter[str]()
             for episode in episodes:
                 row: Row = {"state": State.CREATED.value, **shared, **episode}

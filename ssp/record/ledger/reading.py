@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ssp.base.episode import EVAL, PROPOSAL, State
 from ssp.base.errors import InputError, InvariantError, hold
-from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, plain
+from ssp.record.ledger.rows import SCHEMA, EpisodeRow, OfGames, Row, plain
 
 _DIGESTED = (
     (
@@ -105,14 +105,12 @@ class LedgerReader:
         rows = self._select("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")
         return [row["id"] for row in rows]
 
-    def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
+    def settled(self) -> OfGames:
         """The games that have a verdict, by id, and their episodes, by game and id."""
         with self._together():
             return self.of_games(self.judged())
 
-    def rounds(
-        self, known: Collection[tuple[int, int]] = ()
-    ) -> Iterator[tuple[list[GameRow], list[EpisodeRow]]]:
+    def rounds(self, known: Collection[tuple[int, int]] = ()) -> Iterator[OfGames]:
         """What `settled` gives, a round at a time, in order, so that no more than a round is held.
 
         `known`: rounds that are left out, each with the start of the run that played it."""
@@ -128,7 +126,7 @@ class LedgerReader:
             for _, of_round in groupby(games, itemgetter("round")):
                 yield self.of_games([game["id"] for game in of_round])
 
-    def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
+    def of_games(self, games: Sequence[str]) -> OfGames:
         """The rows of these games, by id, and of their episodes, by game and id."""
         ids = json.dumps(list(games))
         of_games = f"SELECT * FROM games WHERE id {_AMONG} ORDER BY id"

@@ -60,6 +60,10 @@ class GameRow(TypedDict):
     incarnation: int
 
 
+OfGames = tuple[list[GameRow], list[EpisodeRow]]
+"""Rows of games, and of their episodes."""
+
+
 def plain(rows: Iterable[Any]) -> list[Any]:
     """Whole rows, each an `EpisodeRow` or a `GameRow`, of what SQLite gives."""
     return [dict(row) for row in rows]

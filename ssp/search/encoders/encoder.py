@@ -13,6 +13,7 @@ import transformers
 from ssp.base.episode import Document
 from ssp.base.errors import InputError, hold
 from ssp.base.models import read_json
+from ssp.base.values import Seconds
 from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder
 from ssp.search.encoders.forward import Forward, TextBatch, clean
 from ssp.search.hits import Vectors
@@ -50,7 +51,7 @@ class TextEncoder:
             reason = f"{folder}: {type(error).__name__} {error}"
             raise InputError(rule, reason, "set another --pooling") from error
 
-    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, Seconds]:
         """`[n, dim] float32`, and seconds by stage (tokenise, encode)."""
         spec = self.spec
         return self._encode(texts, "queries", spec.query_prefix, self._queries, spec.max_length)
@@ -65,7 +66,7 @@ class TextEncoder:
 
     def _encode(
         self, texts: Sequence[str], side: str, prefix: str, tokenizer: Any, length: int
-    ) -> tuple[Vectors, dict[str, float]]:
+    ) -> tuple[Vectors, Seconds]:
         if self._side not in ("", side):
             rule = f"{side} are encoded by DPR's other model"
             raise InputError(rule, f"{self.spec.model} takes {self._side}", "name that folder")

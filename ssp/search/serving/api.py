@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
+from ssp.base.values import Seconds
 from ssp.search.batcher import Batcher, Outcome, settle
 from ssp.search.router import DOWN, Options, Router
 from ssp.search.serving import forms
@@ -44,9 +45,6 @@ BODY_SECONDS = 30.0
 RETRY_AFTER = {"retry-after": "1"}
 """Tells a client in how many seconds to try again."""
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-
-Seconds = dict[str, float]
-"""What the stages of one search took."""
 
 
 class Reply(JSONResponse):
@@ -214,7 +212,7 @@ class SearchApi:
         content = question.render(documents)
         if question.timings:
             total = time.perf_counter() - began
-            seconds: dict[str, float] = {}
+            seconds: Seconds = {}
             for batch in batches:
                 for stage, spent in batch.items():
                     seconds[stage] = seconds.get(stage, 0.0) + spent

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from ssp.base.crew import Around, Crew, CrewCall
 from ssp.base.episode import Task
+from ssp.base.values import Values
 from ssp.config.crews import at_once
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import Cast
@@ -70,6 +71,6 @@ def _work(task: Task) -> str:
     return "solve" if "question" in task.fields else "propose"
 
 
-def _step() -> dict[str, float]:
+def _step() -> Values:
     step = STEP.get(-1)
     return {"step": step} if step >= 0 else {}

@@ -16,6 +16,7 @@ from typing import Any
 from ssp.base.episode import PROPOSED
 from ssp.base.gamespec import GameSpec
 from ssp.base.played import ASKS, Game
+from ssp.base.values import Values
 from ssp.config.schema import Config
 from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
@@ -204,7 +205,7 @@ class Curriculum:
         self._alarm = DuplicateAlarm(window) if proposed else None
         self.said = ""
 
-    def round(self, step: int, asked: Sequence[AskedQuestion]) -> dict[str, float]:
+    def round(self, step: int, asked: Sequence[AskedQuestion]) -> Values:
         """The figures `curriculum/<name>` of the next round."""
         proposed = self._alarm is not None
         fresh = [one for one in asked if (one.kind == PROPOSED) is proposed]
@@ -246,7 +247,7 @@ class Watch:
             why = str(error) or type(error).__name__
             self._say(f"curriculum figures begin anew after step {step}: {why}")
 
-    def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
+    def round(self, step: int, games: Sequence[Game]) -> Values:
         """The figures of a settled round; its alarm is said."""
         values = self._curriculum.round(step, live(games))
         if self._curriculum.said:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ssp.base.episode import EVAL, GREEDY, REPLAYED, TRIED, Outcome, called
 from ssp.base.errors import InputError, hold
 from ssp.config.schema import Config
 from ssp.game.judge import same
-from ssp.record.ledger.rows import EpisodeRow, GameRow
+from ssp.record.ledger.rows import EpisodeRow, GameRow, Row
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
@@ -30,7 +30,6 @@ from ssp.selfplay.questions.records import (
     solve_rate,
 )
 
-Row = dict[str, Any]
 Said = TypeVar("Said", PlayedGame, Attempt)
 
 _WORLD = re.compile(r"worlds/v\d+-(\d+|english)[^/]*/[^/]+$")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ssp.base.errors import Fault, InputError
 from ssp.base.models import tensors, weight_files
+from ssp.base.values import Seconds
 from ssp.config.crews import bound
 from ssp.config.schema import Config
 from ssp.engines import Engine
@@ -56,7 +57,7 @@ class Loader:
         self.version: int | None = None
         self._loading = threading.Lock()
 
-    def fit(self, version: int, parcel: Parcel) -> dict[str, float]:
+    def fit(self, version: int, parcel: Parcel) -> Seconds:
         """Load `version` unless the engine has it; the seconds of transfer and load. In flight a
         newer version stays. Raises as `opened`."""
         with self._loading:

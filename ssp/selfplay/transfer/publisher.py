@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 from ssp.base.errors import Fault, InvariantError
+from ssp.base.values import Values
 from ssp.selfplay.transfer.parcel import Parcel, Weights, size
 
 
@@ -17,11 +18,11 @@ class Publisher:
         """The weights as they are now."""
         raise NotImplementedError
 
-    def weights(self) -> tuple[Parcel, dict[str, float]]:
+    def weights(self) -> tuple[Parcel, Values]:
         """A publication of the current weights, and its figures."""
         return self.pack(self.exported())
 
-    def pack(self, weights: Weights) -> tuple[Parcel, dict[str, float]]:
+    def pack(self, weights: Weights) -> tuple[Parcel, Values]:
         """Publish `weights`: the parcel, and its serial, bytes and seconds."""
         began = time.perf_counter()
         for name, array in weights.items():
@@ -36,7 +37,7 @@ class Publisher:
         }
         return Parcel(weights), figures
 
-    def again(self, serial: int) -> tuple[Parcel, dict[str, float]]:
+    def again(self, serial: int) -> tuple[Parcel, Values]:
         """The last publication once more, for an engine that lost it. Fault `weights_gone` when
         `serial` is not that of the last one."""
         weights = self.exported()

@@ -267,9 +267,9 @@ def called(specs: tuple[str | ToolServerConfig, ...], web: str | None = None) ->
     rule, named = "tools begins with search, and names each tool once", list(map(str, specs))
     first_once = named[:1] == [TOOL] and len({*specs}) == len(specs)
     hold(first_once, rule, named, "write tools: [search, ...]")
-    offered: list[tools.Tool] = []
+    offered = []
     done: list[Callable[[str], object]] = []
-    warnings: list[str] = []
+    warnings = []
     for spec in specs:
         cfg = server_of(spec)
         if cfg is not None:

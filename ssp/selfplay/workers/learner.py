@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.base.imports import uncollected, unlisted, without
+from ssp.base.values import Values
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
@@ -67,13 +68,13 @@ class Learner(Publisher):
         adapter's, under peft's."""
         return self._inner.adapter() if self._adapter else self._inner.weights()
 
-    def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
+    def anchor_weights(self) -> tuple[Parcel, Values]:
         """The weights of the KL reference, for an evaluation; they count as no publication."""
         return Parcel(self._inner.anchor_weights()), {}
 
     def update(
         self, samples: Mapping[str, Sequence[Scored]], names: Sequence[str], *blocks: list[Episode]
-    ) -> tuple[Parcel, dict[str, dict[str, float]]]:
+    ) -> tuple[Parcel, dict[str, Values]]:
         """One step of the roles of `samples`, which share this policy, and publish; the figures by
         role."""
         stats = self._learn({role: _batch(mine, names, blocks) for role, mine in samples.items()})
@@ -82,23 +83,23 @@ class Learner(Publisher):
 
     def learn(
         self, samples: Sequence[Scored], names: Sequence[str], *blocks: list[Episode]
-    ) -> dict[str, float]:
+    ) -> Values:
         """One learner step on `samples`; its figures. InvariantError for an episode that a fault
         voided in play."""
         return self._learn({self._role: _batch(samples, names, blocks)})[self._role]
 
     def measure(
         self, samples: Sequence[Scored], names: Sequence[str], *blocks: list[Episode]
-    ) -> dict[str, float]:
+    ) -> Values:
         """The figures of `samples` without a step."""
         return self._inner.measure({self._role: _batch(samples, names, blocks)})[self._role]
 
-    def weights(self) -> tuple[Any, dict[str, float]]:
+    def weights(self) -> tuple[Any, Values]:
         """See `Publisher.weights`."""
         weights = self.exported()  # which all ranks do together
         return self.pack(weights) if self._ranks.rank == 0 else ({}, {})
 
-    def again(self, serial: int) -> tuple[Any, dict[str, float]]:
+    def again(self, serial: int) -> tuple[Any, Values]:
         """See `Publisher.again`."""
         if self._ranks.rank == 0:
             return super().again(serial)
@@ -117,7 +118,7 @@ class Learner(Publisher):
         """Read a checkpoint folder back: weights, optimizer, algorithm state."""
         self._inner.load(Path(folder))
 
-    def _learn(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
+    def _learn(self, batches: Mapping[str, Batch]) -> dict[str, Values]:
         started = time.perf_counter()
         stats = self._inner.update(batches)
         # what follows, a publication or an engine's turn, finds the gradients' memory free
@@ -143,7 +144,7 @@ class SimulatedLearner(Publisher):
         """The number of updates."""
         return {"updates": np.array([self.updates], np.float32)}
 
-    def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
+    def anchor_weights(self) -> tuple[Parcel, Values]:
         """The weights of the reference: there is none, so the same."""
         return Parcel(self.exported()), {}
 

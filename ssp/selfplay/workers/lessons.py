@@ -51,7 +51,7 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
         return [_log(episode, role) for episode in episodes]
 
     there = traces.read(data, key)
-    logs: list[Episode] = []
+    logs = []
     limits = block.limits.at(None)
     try:
         for prompt in prompts:

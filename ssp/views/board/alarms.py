@@ -128,7 +128,7 @@ class Alarms:
         rows = []
         for (role, cause), steps in self._at.items():
             least = self._patience if cause in LASTING else 1
-            held: list[int] = []
+            held = []
             for step, lasts in [*sorted(steps.items()), (0, False)]:
                 if lasts:
                     held.append(step)

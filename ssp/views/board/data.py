@@ -16,7 +16,7 @@ from ssp.config import crews
 from ssp.config.heldout import held_out
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
-from ssp.record.ledger.rows import EpisodeRow, GameRow
+from ssp.record.ledger.rows import EpisodeRow, GameRow, OfGames
 from ssp.record.reader import BACK, RunReader, Tail, line_of
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
@@ -39,6 +39,9 @@ SHARED = ("run", "names", "figures", "verdict")
 """Kinds of rows that are shown of a run which lies over another one."""
 _VERDICTS = (VALID, REJECTED, VOID)
 
+Entry = tuple[tuple[str, str], tuple[int, Any]]
+"""A row: (kind, key), and (number, value)."""
+
 
 class Board:
     """One run, looked at. `look`, then `since`. InputError for a folder that is no run.
@@ -51,7 +54,7 @@ class Board:
         self.reader = RunReader(run)
         self.cfg = self.reader.cfg
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
-        self._listed: list[tuple[tuple[str, str], tuple[int, Any]]] = []  # empty after a change
+        self._listed: list[Entry] = []  # empty after a change
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
         self._meaning: dict[str, str] = {}
@@ -101,8 +104,8 @@ class Board:
                 points.append((step, line[at]))
         return points
 
-    def rows(self) -> list[tuple[tuple[str, str], tuple[int, Any]]]:
-        """Every row as it is now, the oldest first: (kind, key) and (number, value)."""
+    def rows(self) -> list[Entry]:
+        """Every row as it is now, the oldest first."""
         if not self._listed:
             self._listed = list(self._rows.items())
         return self._listed
@@ -118,7 +121,7 @@ class Board:
         more = start + len(sent) < len(rows)
         return {"form": FORM, "seq": last, "more": more, "rows": shown}
 
-    def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
+    def games(self, questions: Sequence[str]) -> OfGames:
         """The ledger's rows of all games about these questions, given by id, and of their episodes.
         An unknown question has none."""
         names = [game for question in questions for game in self._questions.get(question, ())]

@@ -107,7 +107,7 @@ class Forced:
         """Recorded beside computed log-probs of the tokens that the policy wrote."""
         log = played.episode.log
         role = played.policy
-        folders: dict[int, Path] = {}
+        folders = {}
         gone = []
         for version in played.versions:
             folder = self._weights.folder(role, version)
@@ -195,7 +195,7 @@ def _context(
     for version in reversed(drawn_by[1:]):
         readers.append(version if version >= 0 else readers[-1])
     cache, at = None, 0
-    parts: list[torch.Tensor] = []
+    parts = []
     for version, stretch in groupby(readers[:0:-1]):
         end = at + len(list(stretch))
         if version < 0:  # what follows the last sampled token predicts none

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ssp.base.episode import EVAL, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
@@ -24,6 +24,7 @@ from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.options import takes
 from ssp.game.rewards.score import score
 from ssp.game.rollout import passages
+from ssp.record.ledger.rows import Row
 from ssp.selfplay.questions.files import answered
 from ssp.selfplay.workers import build
 from ssp.views.replay.compared import Result, compared, first, untold
@@ -36,8 +37,8 @@ def check(
     episode: Episode,
     cfg: Config,
     tokenizer: PreTrainedTokenizerBase,
-    entry: dict[str, Any],
-    game: dict[str, Any],
+    entry: Row,
+    game: Row,
 ) -> list[Result]:
     """The comparisons that the record allows: of a void its text and its row. `entry` and `game`:
     rows of the ledger; without one there is no outcome and no reward to compare."""
@@ -52,9 +53,7 @@ def check(
     return [*results, *_row(episode, cfg, entry, game)] if entry else results
 
 
-def _row(
-    episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]
-) -> list[Result]:
+def _row(episode: Episode, cfg: Config, entry: Row, game: Row) -> list[Result]:
     """What the ledger says of the episode beside what follows from its file and its state."""
     state = State(entry["state"])
     log = episode.log
@@ -81,7 +80,7 @@ def _row(
     ]
 
 
-def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> Result:
+def _reward(episode: Episode, cfg: Config, entry: Row, game: Row) -> Result:
     """The reward on record beside the one now. `entry` and `game`: rows of a settled episode."""
     recorded = entry["reward"]
     kind = cfg.block(episode.role).reward
@@ -103,14 +102,14 @@ def sealed(code: str) -> Result:
     return untold("reward", f"{code} is the run's own code (--trust-code runs it)")
 
 
-def paid_alone(cfg: Config, entry: dict[str, Any]) -> bool:
+def paid_alone(cfg: Config, entry: Row) -> bool:
     """Whether the episode is paid as in the duel: by its own row and its game's win rate."""
     stage = str(entry["kind"])
     pay = cfg.spec.payment(stage if stage in cfg.spec.plays else cfg.spec.answers)
     return pay is not None and pay.by in (by_win_rate, by_grade)
 
 
-def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
+def _unrecorded(episode: Episode, cfg: Config, game: Row) -> str:
     """What the reward depends on and no record has; "" for nothing."""
     if episode.role == cfg.spec.asker:
         if game["verdict"] != "valid":
@@ -128,7 +127,7 @@ def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
     return "the judge's score" if scored and takes(reward, "score") else ""
 
 
-def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> bool:
+def _due(state: State, cfg: Config, entry: Row, game: Row) -> bool:
     """Whether an episode in this state has a reward (`ssp.selfplay.settle`)."""
     if state is State.VOIDED or entry["role"] == EVAL:
         return False
@@ -164,13 +163,13 @@ def _known(cfg: Config) -> dict[tuple[str, str], Question]:
     return _READ[0][1]
 
 
-def golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
+def golds(cfg: Config, game: Row) -> Sequence[str]:
     """The right answers to a game's question: those in its row of the data set, else its target."""
     row = _known(cfg).get((game["question"], game["target"]))
     return (game["target"],) if row is None else row.answers
 
 
-def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
+def rewards(episode: Episode, cfg: Config, game: Row) -> list[float]:
     """What the episode earns now: one value, or two when it depends on a judge's word that is not
     on record; none where no reward follows from what is there."""
     if episode.role == cfg.spec.asker:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, Episode, Task
 from ssp.base.errors import InputError, hold
@@ -16,7 +15,7 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, protocols
-from ssp.record.ledger.rows import EpisodeRow
+from ssp.record.ledger.rows import EpisodeRow, Row
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
@@ -24,8 +23,6 @@ from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build
-
-Row = dict[str, Any]
 
 KEEP = "of the next run keep more: save.keep=1000 save.every=1"
 """What to do where weights are gone."""
@@ -245,7 +242,14 @@ class Weights:
                 return None
             if step == 0:
                 return build.model_dir(self._cfg, learner, self._run)
-            at = _loaded(given, incarnation, step)
+            earlier = []
+            for life, other in given:
+                if life < incarnation and other <= step:
+                    earlier.append((other, life))
+            if not earlier:
+                return None
+            loaded, life = max(earlier)  # what this incarnation went on from
+            at = life, loaded
         return None
 
     def _published(self, role: str) -> dict[tuple[int, int], int]:
@@ -272,15 +276,3 @@ class Weights:
             return all(version in kept[row["role"]] for version in versions)
 
         return [row for row in rows if there(row)]
-
-
-def _loaded(
-    given: Mapping[tuple[int, int], int], incarnation: int, step: int
-) -> tuple[int, int] | None:
-    """Incarnation and step of the weights that an incarnation loaded at `step`; None: none are
-    known."""
-    earlier = [(other, life) for life, other in given if life < incarnation and other <= step]
-    if not earlier:
-        return None
-    loaded, life = max(earlier)
-    return life, loaded

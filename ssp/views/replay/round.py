@@ -5,7 +5,6 @@ judge's words, a guide's score and past versions' games are not on record."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from ssp.base.episode import GIVEN, GREEDY, REPLAYED, Grade, Outcome
 from ssp.base.gamespec import Check, Grading, Rate
@@ -15,7 +14,7 @@ from ssp.config.schema import Config
 from ssp.game import protocols, voids
 from ssp.game.judge import same
 from ssp.game.rewards.score import score
-from ssp.record.ledger.rows import EpisodeRow, GameRow
+from ssp.record.ledger.rows import EpisodeRow, GameRow, Row
 from ssp.record.reader import RunReader
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.settle import settle
@@ -24,9 +23,7 @@ from ssp.views.replay import priced
 from ssp.views.replay.compared import Result, compared, untold
 
 
-def repriced(
-    reader: RunReader, cfg: Config, targets: Targets, entry: dict[str, Any]
-) -> list[Result]:
+def repriced(reader: RunReader, cfg: Config, targets: Targets, entry: Row) -> list[Result]:
     """The reward of an episode on record beside the one of its round, settled again; and its
     advantage now, of which there is no record. `targets`: the run's rows."""
     if own.sealed(cfg.game.kind):
@@ -91,20 +88,17 @@ class _Rebuilt:
             if isinstance(stage, Grading):
                 for game in chosen:
                     self._grade(stage, game)
+        # What asks is rated by the batches in which it was asked.
+        size = self._cfg.asking.batch
+        asked = [game for game in games if game.number >= 0]
         for stage in self._spec.before:
             if isinstance(stage, Rate):
-                for batch in self._batches(games):
-                    _rate(self._cfg, stage, batch)
+                for start in range(0, len(asked), size):
+                    _rate(self._cfg, stage, asked[start : start + size])
         for stage in self._spec.after:
             if isinstance(stage, Rate):
                 _rate(self._cfg, stage, games)
         return games
-
-    def _batches(self, games: Sequence[Game]) -> list[list[Game]]:
-        """The games about rows, by the batches in which they were asked."""
-        size = self._cfg.asking.batch
-        asked = [game for game in games if game.number >= 0]
-        return [asked[start : start + size] for start in range(0, len(asked), size)]
 
     def _game(self, row: GameRow, entries: Sequence[EpisodeRow]) -> Game:
         number = row["number"] or 0
