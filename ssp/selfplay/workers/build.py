@@ -153,9 +153,8 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
 
 def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> None:
     """InputError when the model in `folder` cannot be read as one model, when what `role` plays is
-    longer than its context, or when its tokenizer has ids without an embedding.
-
-    `in_run`: there the solver's model may also be the verifier."""
+    longer than its context, or when its tokenizer has ids without an embedding. `in_run`: there the
+    solver's model may also be the verifier."""
     block = cfg.block(role)
     if not block.engine.traits.model:  # which computes with another model, or with none
         return
