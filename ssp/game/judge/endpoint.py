@@ -74,7 +74,9 @@ class Endpoint:
         asked = {"temperature": temperature, "max_tokens": max_tokens or self._cfg.longest}
         each = [{**asked, "seed": seed} for seed in seeds] or [asked] * len(prompts)
         one = partial(self._one, service, read)
-        jobs: list[Future[T | Fault]] = list(map(partial(pool.submit, one), each, prompts))
+        jobs: list[Future[T | Fault]] = []
+        for options, prompt in zip(each, prompts, strict=True):
+            jobs.append(pool.submit(one, options, prompt))
         late = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
         try:
             done, _ = wait(jobs, timeout=None if math.isinf(self._seconds) else self._seconds)

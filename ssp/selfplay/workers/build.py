@@ -369,13 +369,13 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
     """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most.
     InputError if in vain."""
     judge(cfg, seconds).check()
-    referee = cfg.referee
-    drawn = referee.verifier == guides.JUDGE and referee.samples > 1
-    alone = cfg.judge.kind != "llm" or drawn
-    if alone and cfg.asks and guides.JUDGE in (referee.verifier, cfg.asking.guide):
-        question = "Which planet do people live on? Reply with its name."
-        heat = referee.temperature if drawn else 0.0
-        endpoint(cfg, seconds).check(question, lambda reply: reply or None, heat, [1] * drawn)
+    several = cfg.referee.verifier == guides.JUDGE and cfg.referee.samples > 1
+    unseen = cfg.judge.kind != "llm" or several
+    if unseen and cfg.asks and guides.JUDGE in (cfg.referee.verifier, cfg.asking.guide):
+        prompt = "Which planet do people live on? Reply with its name."
+        temperature = cfg.referee.temperature if several else 0.0
+        seeds = [1] if several else []
+        endpoint(cfg, seconds).check(prompt, lambda reply: reply or None, temperature, seeds)
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:
