@@ -138,8 +138,9 @@ class SearchApi:
             "/status": self._status,
             "/metrics": self._metrics,
         }
-        routes = [Route(path, answer) for path, answer in gets.items()]
-        routes += [Route(path, self._answer, methods=["POST"]) for path in forms.FORMS]
+        # A request is compared with one route after the other: what searches comes first.
+        routes = [Route(path, self._answer, methods=["POST"]) for path in forms.FORMS]
+        routes += [Route(path, answer) for path, answer in gets.items()]
         self._app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
         self._app.router.redirect_slashes = False
 
