@@ -40,6 +40,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from actors.process import started  # noqa: E402
 from ssp.base.crew import CrewCall, LocalCrew  # noqa: E402
 from ssp.base.episode import Task  # noqa: E402
 from ssp.base.played import Brief  # noqa: E402
@@ -148,6 +149,7 @@ def config(flight: int, steps: int, *typed: str) -> Config:
 
 async def play(cfg: Config, folder: RunFolder, mark: Any, display: Display | None = None) -> None:
     """One run of the real coordinator over a made-up cast and the run folder's own ledger."""
+    started()  # the collector comes as seldom as in the driver of a run
     batch = cfg.solver.batch
     engines = {"proposer": -(-batch // SEQUENCES), "solver": -(-batch * ATTEMPTS // SEQUENCES)}
     costs = Costs(search_s=0.0, judge_s=0.1)
