@@ -237,6 +237,7 @@ def steps(number: int) -> dict[str, float]:
                 figures[f"MB at {name}"] = megabytes()
                 figures[f"ms a step at {name}"] = 1e3 * spent / count
                 figures[f"ledger's at {name}"] = 1e3 * ledger / count
+                print(f"step {step:,}: {figures[f'MB at {name}']:.0f} MB", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="growth-") as folder, open(os.devnull, "w") as nowhere:
         run = place(folder)
