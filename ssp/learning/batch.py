@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
+from ssp.learning.prefixes import shared
 from ssp.learning.scored import Scored, numbered
 
 
@@ -219,17 +220,19 @@ def lengths(mask: Tensor) -> Tensor:
 
 
 def micro_batches(
-    row_lengths: Tensor, rows: Tensor, token_budget: int, packing: bool = False
+    row_lengths: Tensor, rows: Tensor, token_budget: int, ids: Tensor | None = None
 ) -> list[Tensor]:
     """Split `rows` (indices, long [K]) into index tensors of at most `token_budget` tokens each,
     padding included.
 
-    Rows are sorted by length (ties by index), so that a micro-batch has little padding. With
-    `packing` there is none: rows stay in order, so that those of one prompt stay together, in the
-    fewest parts and these as equal as can be. A row longer than the budget is a micro-batch of its
-    own."""
-    if packing:
-        return _even_parts(row_lengths[rows].tolist(), rows, token_budget)
+    Rows are sorted by length (ties by index), so that a micro-batch has little padding. Where rows
+    are packed (`ids` [N, T]: their tokens) there is none: those that begin alike stand together and
+    what they share counts once, in the fewest parts and these as equal as can be. A row longer than
+    the budget is a micro-batch of its own."""
+    if ids is not None:
+        alike = shared(ids[rows], row_lengths[rows])
+        order = rows[alike.rows]
+        return _even_parts(row_lengths[order].tolist(), alike.common, order, token_budget)
     by_length = torch.sort(row_lengths[rows], stable=True).indices
     order = rows[by_length]
     out = []
@@ -243,20 +246,22 @@ def micro_batches(
     return out
 
 
-def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tensor]:
+def _even_parts(
+    sizes: Sequence[int], common: Sequence[int], rows: Tensor, token_budget: int
+) -> list[Tensor]:
     """Consecutive parts of at most `token_budget`, the fewest, with the largest as small as so many
-    allow."""
+    allow. `common`: tokens of a row that the one before it in the same part has too."""
 
     def cut(most: int) -> list[int]:
         """How many rows are in each part of at most `most` tokens."""
         counts = []
         filled = token_budget + 1
-        for size in sizes:
-            if filled + size > most:
+        for size, same in zip(sizes, common, strict=True):
+            if filled + size - same > most:
                 counts.append(0)
-                filled = 0
+                filled = same
             counts[-1] += 1
-            filled += size
+            filled += size - same
         return counts
 
     if not sizes:

@@ -80,6 +80,6 @@ class Critic:
             figures.add_values(value, bounded > plain)
             return 0.5 * torch.maximum(plain, bounded).sum() / total
 
-        (whole,) = gradient([Job(ends, rows, loss, figures)], self.backend)
+        (whole,) = gradient([Job(batch.ids, ends, rows, loss, figures)], self.backend)
         self.backend.learn(whole, self._config.lr)
         figures.value_loss += whole

@@ -177,11 +177,16 @@ class Work:
         width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
         self.attention = 2.0 * width * config.num_hidden_layers
 
-    def operations(self, lengths: Sequence[int], predicted: int, backward: bool) -> float:
+    def operations(
+        self, lengths: Sequence[int], predicted: int, backward: bool, common: Sequence[int] = ()
+    ) -> float:
         """Operations of sequences of `lengths` tokens, `predicted` of which go through the output
-        layer; with or without backward."""
-        tokens = sum(lengths)
-        attention = self.attention * sum(length * length for length in lengths)
+        layer; with or without backward. `common`: of each sequence that shares its beginning with
+        an earlier one, how many tokens, which count once."""
+        tokens = sum(lengths) - sum(common)
+        squares = sum(length * length for length in lengths)
+        squares -= sum(count * count for count in common)
+        attention = self.attention * squares
         forward = self.body * tokens + self.head * predicted + attention
         if not backward:
             return forward

@@ -103,8 +103,9 @@ class PolicyLearner(Stored):
 
         def loss(rows: Tensor, figures: Figures) -> Tensor:
             tokens = int(update.trained[rows].sum())
-            lengths = update.ends[rows].tolist()
-            figures.work += self.work.operations(lengths, tokens, step.learns)
+            ends = update.ends[rows]
+            common = self.backend.shared(update.batch.ids[rows], ends)
+            figures.work += self.work.operations(ends.tolist(), tokens, step.learns, common)
             return update.objective.loss(self.backend, step, rows, figures)
 
-        return Job(update.ends, step.rows, loss, update.figures, step.learns)
+        return Job(update.batch.ids, update.ends, step.rows, loss, update.figures, step.learns)

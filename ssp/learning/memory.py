@@ -16,6 +16,7 @@ from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import Ranks, deal
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.figures import Figures
+from ssp.learning.prefixes import shared
 
 SAYS = ("not enough memory", "can't allocate memory")
 """What torch says where the host's memory is short, as a plain RuntimeError."""
@@ -40,24 +41,37 @@ def fits(config: LearnerConfig) -> Iterator[None]:
 
 
 def pieces(
-    row_lengths: Tensor, rows: Tensor, config: LearnerConfig, ranks: Ranks
+    ids: Tensor, row_lengths: Tensor, rows: Tensor, config: LearnerConfig, ranks: Ranks
 ) -> list[tuple[Tensor, bool]]:
-    """This rank's micro-batches of `rows` (long [K], K > 0): row indices, and whether they
-    count."""
-    shares = [
-        micro_batches(row_lengths, share, config.token_budget, config.packing)
-        for share in deal(row_lengths, rows, ranks.world)
-    ]
+    """This rank's micro-batches of `rows` (long [K], K > 0) of `ids` [N, T]: row indices, and
+    whether they count."""
+    if config.packing:
+        alike = shared(ids[rows], row_lengths[rows])
+        rows = rows[alike.rows]
+        own = row_lengths[rows] - torch.tensor(alike.common)
+        dealt = rows.tensor_split(_bounds(own, ranks.world))
+        shares = [micro_batches(row_lengths, share, config.token_budget, ids) for share in dealt]
+    else:
+        dealt = deal(row_lengths, rows, ranks.world)
+        shares = [micro_batches(row_lengths, share, config.token_budget) for share in dealt]
     mine = [(part, True) for part in shares[ranks.rank]]
     shortest = rows[row_lengths[rows].argmin()][None]
     missing = max(map(len, shares)) - len(mine)
     return mine + [(shortest, False)] * missing
 
 
-class Job(NamedTuple):
-    """A loss on `rows` (long [K]), which end at `ends` [N]. `loss(rows, figures)` is that of a
-    micro-batch, and adds to the figures. A job that `learns` leaves its gradient."""
+def _bounds(sizes: Tensor, world: int) -> list[int]:
+    """Where to cut rows of `sizes` tokens into `world` runs of about as many tokens."""
+    middles = sizes.cumsum(0) - sizes / 2
+    owners = (middles * world / sizes.sum()).long()
+    return [int((owners < rank).sum()) for rank in range(1, world)]
 
+
+class Job(NamedTuple):
+    """A loss on `rows` (long [K]) of `ids` [N, T], which end at `ends` [N]. `loss(rows, figures)` is
+    that of a micro-batch, and adds to the figures. A job that `learns` leaves its gradient."""
+
+    ids: Tensor
     ends: Tensor
     rows: Tensor
     loss: Callable[[Tensor, Figures], Tensor]
@@ -69,7 +83,7 @@ def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
     """Leave the gradient of the jobs' sum in `backend`; the loss of each over all ranks. The jobs'
     figures take note."""
     backend.zero()
-    work = [pieces(job.ends, job.rows, backend.config, backend.ranks) for job in jobs]
+    work = [pieces(job.ids, job.ends, job.rows, backend.config, backend.ranks) for job in jobs]
     left = 0
     for job, parts in zip(jobs, work, strict=True):
         left += len(parts) * job.learns
@@ -97,7 +111,7 @@ def measured(trained: Tensor, backend: Backend, ids: Tensor, *args: Any, **optio
     rows = torch.nonzero(trained.any(dim=1)).squeeze(1)
     ends = lengths(trained)
     out = torch.zeros(trained.shape)
-    work = pieces(ends, rows, backend.config, backend.ranks) if len(rows) else []
+    work = pieces(ids, ends, rows, backend.config, backend.ranks) if len(rows) else []
     with fits(backend.config), torch.no_grad():
         for part, counts in work:
             length = int(ends[part].max())

@@ -2,9 +2,9 @@
 nobody reads.
 
 It calls the modules of a Hugging Face model (so adapters, hooks of sharded parameters and autocast
-work) but not its attention. No token sees another row's tokens; rows which begin with the same
-prompt compute it once; the last layer's MLP runs only where a state is asked for; the states are
-those of the padded forward up to rounding."""
+work) but not its attention. No token sees another row's tokens; what rows begin with alike is
+computed once; the last layer's MLP runs only where a state is asked for; the states are those of
+the padded forward up to rounding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from inspect import signature
 from itertools import accumulate, groupby
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,14 +25,16 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.shape import FAMILIES, NAMES
 from ssp.config.role import LearnerConfig
+from ssp.learning.prefixes import shared
 
 HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Consecutive pieces of a line. Piece i may continue one other piece, its parent. A token sees
-    its own piece up to itself, before that the whole parent, and nothing else.
+    """Consecutive pieces of a line. A piece may continue one other piece, its parent, which comes
+    before it. A token sees its own piece up to itself, before that what the parent's last token
+    sees, and nothing else.
 
     `runs`: (how many, own tokens, tokens seen) of consecutive pieces of equal sizes. `seen` long
     [K]: the places of the tokens that each piece's last token sees, piece by piece; None where all
@@ -49,15 +51,10 @@ class Segments:
     def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
         """Pieces of `sizes` tokens; `parents`: the piece that each continues, -1 for none."""
         spans = torch.arange(sum(sizes)).split(list(sizes))
-        totals = []
-        places = []
-        for size, parent, span in zip(sizes, parents, spans, strict=True):
-            total = size
-            if parent >= 0:
-                total += sizes[parent]
-                places.append(spans[parent])
-            places.append(span)
-            totals.append(total)
+        places: list[Tensor] = []
+        for parent, span in zip(parents, spans, strict=True):
+            places.append(torch.cat([places[parent], span]) if parent >= 0 else span)
+        totals = list(map(len, places))
 
         seen = None
         if totals != list(sizes):
@@ -126,54 +123,73 @@ def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
 
 def lay_out(ids: Tensor, mask: Tensor) -> Line:
     """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted;
-    a row ends before its last one. Rows that agree up to their first masked token share that
-    prompt. InvariantError: nothing to predict."""
+    a row ends before its last one. Rows that begin alike share that piece (`prefixes.shared`).
+    InvariantError: nothing to predict."""
     device = ids.device
     ids = ids.cpu()
     mask = mask.cpu().clone()
     mask[:, :1] = False  # nothing predicts it
-    first = mask.int().argmax(dim=1).tolist()
-    last = (mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)).tolist()
-    families: dict[bytes, list[int]] = {}
-    for row in mask.any(dim=1).nonzero().squeeze(1).tolist():
-        prompt = ids[row, : first[row]].numpy().tobytes()
-        families.setdefault(prompt, []).append(row)
-    if not families:
+    predicting = mask.any(dim=1).nonzero().squeeze(1)
+    if not len(predicting):
         raise InvariantError("a line of rows needs a token to predict")
+    ends = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+    alike = shared(ids[predicting], ends[predicting])
+    rows = predicting[alike.rows].tolist()
+    tree = _pieces(rows, alike.common, ends[rows].tolist())
 
-    pieces: list[tuple[int, int, int]] = []  # row, begin, end
-    parents = []
-    # Pieces of equal sizes next to each other: one call of attention computes them.
-    for rows in sorted(families.values(), key=lambda rows: (len(rows) > 1, last[rows[0]], rows[0])):
-        rows = sorted(rows, key=lambda row: (last[row], row))
-        begin = 0
-        parent = -1
-        if len(rows) > 1:
-            begin = first[rows[0]]
-            parent = len(pieces)
-            pieces.append((rows[0], 0, begin))
-            parents.append(-1)
-        for row in rows:
-            pieces.append((row, begin, last[row]))
-            parents.append(parent)
-
+    place = torch.zeros(mask.shape, dtype=torch.long)
     tokens = []
     positions = []
-    place = torch.zeros(mask.shape, dtype=torch.long)
     filled = 0
-    for (row, begin, end), parent in zip(pieces, parents, strict=True):
-        span = torch.arange(begin, end)
-        tokens.append(ids[row, begin:end])
+    for piece in tree:
+        first, *_ = piece.rows
+        span = torch.arange(piece.begin, piece.end)
+        tokens.append(ids[first, piece.begin : piece.end])
         positions.append(span)
-        place[row, begin:end] = span + (filled - begin)
-        filled += end - begin
-        if parent >= 0:
-            owner, *_ = pieces[parent]
-            place[row, :begin] = place[owner, :begin]
+        place[piece.rows, piece.begin : piece.end] = span + (filled - piece.begin)
+        filled += len(span)
+    parents = [piece.parent for piece in tree]
     segments = Segments.of(list(map(len, tokens)), parents, device)
     asked = place[:, :-1][mask[:, 1:]]
     line = torch.cat(tokens).to(device)
     return Line(line, torch.cat(positions).to(device), segments, asked.to(device))
+
+
+class _Piece(NamedTuple):
+    """Tokens [begin, end) of `rows`, which are the same in all of them; `parent`: the number of the
+    piece that they continue, -1 for none."""
+
+    rows: list[int]
+    begin: int
+    end: int
+    parent: int
+
+
+def _pieces(rows: Sequence[int], common: Sequence[int], ends: Sequence[int]) -> list[_Piece]:
+    """The pieces of `rows`, which end at `ends` and have `common` with the one before."""
+    pieces: list[_Piece] = []
+
+    def grow(low: int, high: int, begin: int, parent: int) -> None:
+        """Add what follows `begin` in the rows of places [low, high), which are the same before."""
+        families = []
+        for place in range(low, high):
+            if place == low or common[place] <= begin:
+                families.append([place])
+            else:
+                families[-1].append(place)
+        # Pieces of equal sizes next to each other: one call of attention computes them.
+        families.sort(key=lambda family: (len(family) > 1, ends[family[0]], family[0]))
+        for first, *others in families:
+            end = min((common[place] for place in others), default=ends[first])
+            above = len(pieces)
+            if end > begin:
+                alike = [rows[place] for place in (first, *others)]
+                pieces.append(_Piece(alike, begin, end, parent))
+            if others:
+                grow(first, others[-1] + 1, end, above)
+
+    grow(0, len(rows), 0, -1)
+    return pieces
 
 
 def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) -> Any:
@@ -318,17 +334,18 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n *
     own, heads, D].
 
-    The causal mask of this function is aligned at the first token, so queries that continue a
-    prompt get zeros in front."""
+    The causal mask of this function is aligned at the first token, so queries that continue another
+    piece bring their own."""
     _, own, heads, dim = query.shape
     total = key.shape[1]
+    mask = None
     if own < total:
-        query = F.pad(query, (0, 0, 0, 0, total - own, 0))
+        mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
     query = query.transpose(1, 2)
     key = key.transpose(1, 2)
     value = value.transpose(1, 2)
+    grouped = heads > key.shape[1]
     mixed = F.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scale, enable_gqa=heads > key.shape[1]
+        query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
     )
-    mixed = mixed[:, :, total - own :]
     return mixed.transpose(1, 2).reshape(-1, heads, dim)

@@ -64,11 +64,12 @@ class Rehearsal:
             logprobs, *_ = policy(batch.ids[rows, :length], mask, self._temperature)
             figures.sums["tokens"] += len(logprobs)
             figures.sums["nll"] -= float(logprobs.detach().double().sum())
-            figures.work += work.operations(ends[rows].tolist(), len(logprobs), learns)
+            common = policy.shared(batch.ids[rows], ends[rows])
+            figures.work += work.operations(ends[rows].tolist(), len(logprobs), learns, common)
             return -weight * logprobs.sum()
 
         rows = torch.nonzero(batch.mask.any(dim=1)).squeeze(1)
-        return Job(ends, rows, loss, figures, learns)
+        return Job(batch.ids, ends, rows, loss, figures, learns)
 
     def summary(self, figures: Figures) -> Values:
         """The figures of an update by metric name; none where it rehearsed nothing."""

@@ -83,7 +83,7 @@ def measure(size: str, rounds: int, tokens: int, group: int, variants: list[str]
         models[name] = twin(plain)
         packing, checkpointing = name.startswith("packed"), name.endswith("checkpointing")
         prepare(models[name], LearnerConfig(packing=packing, checkpointing=checkpointing))
-        parts[name] = micro_batches(ends, torch.arange(len(ids)), tokens, packing=packing)
+        parts[name] = micro_batches(ends, torch.arange(len(ids)), tokens, ids if packing else None)
     times: dict[str, list[float]] = {name: [] for name in variants}
     rates: list[float] = []
     logprobs: dict[str, Tensor] = {}

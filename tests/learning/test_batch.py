@@ -148,8 +148,9 @@ def fewest_parts_of(sizes, most):
 def test_the_largest_packed_part_is_as_small_as_so_few_parts_allow(seed):
     """Against every bound that could be; the first row may be as large as the budget, or one token long."""
     drawn = torch.randint(1, 20, (9,), generator=torch.Generator().manual_seed(seed))
+    ids = torch.arange(9 * 20).view(9, 20)  # no two rows begin alike
     for budget in (20, 31, 60, 400):
-        parts = micro_batches(drawn, torch.arange(9), budget, packing=True)
+        parts = micro_batches(drawn, torch.arange(9), budget, ids)
         totals = [int(drawn[part].sum()) for part in parts]
         assert torch.cat(parts).tolist() == list(range(9)) and max(totals) <= budget
         sizes = drawn.tolist()
@@ -157,4 +158,4 @@ def test_the_largest_packed_part_is_as_small_as_so_few_parts_allow(seed):
         bounds = range(max(sizes), budget + 1)
         assert max(totals) == next(most for most in bounds if fewest_parts_of(sizes, most) == len(parts))
     one = torch.tensor([1])
-    assert [part.tolist() for part in micro_batches(one, torch.arange(1), 5, packing=True)] == [[0]]
+    assert [part.tolist() for part in micro_batches(one, torch.arange(1), 5, ids)] == [[0]]

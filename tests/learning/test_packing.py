@@ -16,6 +16,7 @@ from ssp.base.shape import FAMILIES, NAMES
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score
 from ssp.learning.packing import Segments, attend, enable_packing, in_one_call, lay_out, packs, rotate
+from ssp.learning.prefixes import LEAST, shared
 
 VOCAB = 50
 SIZES = {
@@ -244,13 +245,14 @@ def test_one_call_for_all_pieces_says_the_same(monkeypatch, groups):
 def test_packed_micro_batches_are_few_and_even(budget):
     sizes = torch.tensor([7, 30, 12, 12, 3, 25, 9, 12])
     rows = torch.tensor([0, 1, 2, 3, 5, 6, 7])
-    parts = micro_batches(sizes, rows, budget, packing=True)
+    ids = torch.arange(8 * 30).view(8, 30)  # no two rows begin alike
+    parts = micro_batches(sizes, rows, budget, ids)
     assert torch.cat(parts).tolist() == rows.tolist()
     totals = [int(sizes[part].sum()) for part in parts]
     assert all(total <= budget or len(part) == 1 for total, part in zip(totals, parts, strict=True))
     expected = {1: [7, 30, 12, 12, 25, 9, 12], 45: [37, 24, 34, 12], 100: [49, 58], 10_000: [107]}
     assert totals == expected.get(budget, totals)
-    assert micro_batches(sizes, rows[:0], budget, packing=True) == []
+    assert micro_batches(sizes, rows[:0], budget, ids) == []
 
 
 def test_the_gpu_kernel_is_called_as_it_wants_to_be():
@@ -275,3 +277,50 @@ def test_prompts_that_differ_in_one_token_are_two(name):
     torch.testing.assert_close(want, got, atol=1e-5, rtol=0)
     own = want.view(3, 6)
     assert not torch.allclose(own[0], own[1], atol=1e-3) and not torch.allclose(own[0], own[2], atol=1e-3)
+
+
+def grown(rows, longest, seed):
+    """Rows that branch: each keeps a part of an earlier one, at random; masks and ends too are drawn."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def below(most):
+        return int(torch.randint(most, (1,), generator=generator))
+
+    ids = torch.randint(0, VOCAB, (rows, longest), generator=generator)
+    for row in range(1, rows):
+        kept = below(longest)
+        ids[row, :kept] = ids[below(row), :kept]
+    mask = torch.rand(rows, longest, generator=generator) < 0.2
+    for row in range(rows):
+        mask[row, 1 + below(longest) :] = False
+    mask[0, 1] = True
+    return ids, mask
+
+
+@pytest.mark.covers("SR-10")
+@pytest.mark.parametrize("seed", range(6))
+def test_what_rows_share_is_computed_once_and_changes_nothing(seed):
+    """A tree of rows: log-probs, entropies and gradients are the padded ones, and the line holds each beginning once."""
+    padded, packed = pair("llama")
+    ids, mask = grown(12, 40, seed)
+    same(outcome(padded, ids, mask), outcome(packed, ids, mask))
+    line = lay_out(ids, mask)
+    ends = lengths(mask) - 1
+    seen = {tuple(row[:place]) for row, end in zip(ids.tolist(), ends.tolist(), strict=True) for place in range(1, end + 1)}
+    least = sum(place < LEAST for place in map(len, seen))
+    assert len(seen) <= len(line.ids) <= len(seen) + least * len(ids)
+    assert len(line.ids) < int(ends.clamp(min=0).sum()), "some rows begin alike"
+
+
+def test_rows_that_begin_alike_stand_together_and_count_once():
+    """Rows 0, 3 and 5 begin alike, and of these 3 and 5 for longer; three tokens in common are not worth it."""
+    ids = torch.arange(6 * 20).view(6, 20)
+    ids[3, :8] = ids[0, :8]
+    ids[5, :12] = ids[3, :12]
+    ids[4, :3] = ids[1, :3]
+    alike = shared(ids, torch.tensor([20, 10, 10, 20, 10, 15]))
+    assert list(zip(alike.rows, alike.common, strict=True)) == [(0, 0), (3, 8), (5, 12), (1, 0), (2, 0), (4, 0)]
+    sizes = torch.tensor([20, 10, 10, 20, 10, 15])
+    parts = micro_batches(sizes, torch.arange(6), 36, ids)
+    assert [part.tolist() for part in parts] == [[0, 3, 5], [1, 2, 4]], "20 + 12 + 3 tokens, and 30"
+    assert shared(ids, torch.zeros(6, dtype=torch.long)).common == [0] * 6

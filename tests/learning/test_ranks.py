@@ -122,15 +122,18 @@ def test_rows_are_dealt_by_tokens():
     assert torch.equal(deal(row_lengths, rows, 1)[0], rows)
 
 
+@pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("world", [2, 3, 8])
-def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world):
-    row_lengths, config = torch.tensor([30, 5, 9, 12, 30, 7]), LearnerConfig(token_budget=32)
-    found = [pieces(row_lengths, torch.arange(6), config, Ranks(rank, world)) for rank in range(world)]
+def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world, packing):
+    row_lengths, config = torch.tensor([30, 5, 9, 12, 30, 7]), LearnerConfig(token_budget=32, packing=packing)
+    ids = torch.randint(0, 50, (6, 30), generator=torch.Generator().manual_seed(0))
+    ids[5, :6] = ids[2, :6]
+    found = [pieces(ids, row_lengths, torch.arange(6), config, Ranks(rank, world)) for rank in range(world)]
     assert len({len(parts) for parts in found}) == 1
     counted = [row for parts in found for rows, counts in parts if counts for row in rows.tolist()]
     assert sorted(counted) == list(range(6))
     assert all(rows.tolist() == [1] for parts in found for rows, counts in parts if not counts)
-    assert all(counts for _, counts in pieces(row_lengths, torch.arange(6), config, SOLO))
+    assert all(counts for _, counts in pieces(ids, row_lengths, torch.arange(6), config, SOLO))
 
 
 class Quiet(Ranks):
@@ -159,6 +162,7 @@ class Summing:
 def test_a_row_that_is_computed_to_fill_a_rank_up_adds_nothing(world):
     """Neither to the gradient nor to the loss; all ranks give back equally often, as their collectives must match."""
     ends = torch.tensor([30, 5, 9, 12, 30, 7])
+    ids = torch.zeros(6, 30, dtype=torch.long)
     config, gradients, losses, calls = LearnerConfig(token_budget=32), 0.0, 0.0, set()
     for rank in range(world):
         backend = Summing(config, Quiet(rank, world))
@@ -166,7 +170,7 @@ def test_a_row_that_is_computed_to_fill_a_rank_up_adds_nothing(world):
         def loss(rows, figures, backend=backend):
             return backend.weight.sum() * float(ends[rows].sum())
 
-        losses += sum(gradient([Job(ends, torch.arange(6), loss, Figures())], backend))
+        losses += sum(gradient([Job(ids, ends, torch.arange(6), loss, Figures())], backend))
         gradients += backend.given
         calls.add(backend.calls)
     assert gradients == losses == float(ends.sum()) and len(calls) == 1

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ssp.base import devices
 from ssp.base.errors import InvariantError
 from ssp.config.role import LearnerConfig
+from ssp.learning import prefixes
 from ssp.learning.backends.ranks import SOLO, Ranks
 
 WEIGHTS = "weights.safetensors"
@@ -58,6 +59,11 @@ class Backend:
         low = self.config.dtype == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
             return self.module(*self._moved(args), **options)
+
+    def shared(self, ids: Tensor, ends: Tensor) -> Sequence[int]:
+        """How many first tokens of rows of `ids` [N, T], which end at `ends` [N], are computed with
+        an earlier row: none where rows are not packed."""
+        return prefixes.shared(ids, ends).common if self.config.packing else ()
 
     def zero(self) -> None:
         """Forget the gradient."""
