@@ -1,10 +1,13 @@
 """The rows of the embedded engine's cache: which slot has which, how far it is filled, what it
 still owes.
 
-Promises that a row's keys and values are its slot's ids and nothing else's, and that a prompt which
-several slots share is read once by each version (`prefix`)."""
+Promises that a row's keys and values are its slot's ids and nothing else's, and that what several
+slots read after the same text, a prompt or what a search found, is read once by each version
+(`prefix`)."""
 
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ _PREFILL = {"cpu": (512, 128), "cuda": (4096, 1024)}
 """By device: tokens in one prefill call, about, large enough for the matrices and small enough for
 the processor's cache; and tokens of one row in one product. Longer ones waste work on keys that
 come later, shorter ones a GPU's time between two of them."""
+_WORTH = 64
+"""From so many tokens on, what follows an earlier text is copied from a slot that has read it."""
 _BOOK = np.dtype(
     [
         ("slot", np.int64),  # -1: free
@@ -53,13 +58,20 @@ class Rows:
         read."""
         self.row: dict[int, int] = {}  # slot → row
         self.books = np.zeros(0, _BOOK)
-        self._forget_prompts()
+        self._forget_texts()
 
-    def _forget_prompts(self) -> None:
-        """Have no later slot read what the open ones hold."""
-        # prompt → a slot that this version read it for, and back
-        self._holder: dict[tuple[int, ...], int] = {}
-        self._prompt: dict[int, tuple[int, ...]] = {}
+    def _forget_texts(self) -> None:
+        """Have no slot read what another holds now."""
+        # Texts have numbers; 0 is the empty one. (text, what follows it) → the longer text
+        self._texts: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._numbers = count(1)
+        # slot → all that it has read and sampled; nobody else's is like that of one that is open
+        self._text = dict(zip(self.row, self._numbers, strict=False))
+        # slot → the longer texts that it came to first
+        self._first: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+        # text → a slot that this version read it for, and back
+        self._holder: dict[int, int] = {}
+        self._held: dict[int, list[int]] = defaultdict(list)
 
     def replace(self, model: Decoder, keep: bool) -> None:
         """Compute with `model`, which the caller gives away, from now on. `keep`: rows stay as they
@@ -70,7 +82,7 @@ class Rows:
             self.model = model
             self._graphs = Graphs(model) if self.device.type == "cuda" else None
         if keep:
-            self._forget_prompts()
+            self._forget_texts()
         else:
             self.forget()
 
@@ -106,8 +118,11 @@ class Rows:
             if row is None:
                 continue
             self.books["slot"][row] = -1
-            if slot in self._prompt:
-                del self._holder[self._prompt.pop(slot)]
+            self._text.pop(slot, None)
+            for key in self._first.pop(slot, ()):
+                del self._texts[key]
+            for text in self._held.pop(slot, ()):
+                del self._holder[text]
 
     def filled(self, slot: int) -> int:
         """The number of tokens that the slot has read and sampled."""
@@ -160,40 +175,52 @@ class Rows:
         copies = [row for row in rows if sources[row - first] != row]
         if copies:
             origins = [sources[row - first] for row in copies]
-            length = max(len(feeds[row - first]) for row in copies)
-            self.cache.copy(torch.tensor(origins), torch.tensor(copies), length)
             lengths = self.books["length"]
             lengths[copies] = lengths[origins]
+            longest = int(lengths[copies].max())
+            self.cache.copy(torch.tensor(origins), torch.tensor(copies), longest)
             place = {row: i for i, row in enumerate(readers)}
             order = torch.tensor([place[source] for source in sources], device=self.device)
             hidden = hidden.index_select(0, order)
         return hidden, [ids[-1] for ids in feeds]
 
     def _shared(self, first: int, feeds: list[list[int]]) -> list[int]:
-        """For each row the row that reads its feed, itself or an earlier one with the same prompt.
+        """For each row the row that reads its feed, itself or an earlier one with the same text.
         What an open slot of an earlier call holds is copied at once, and only the last id is left
         to feed."""
         sources = list[int]()
-        reader = dict[tuple[int, ...], int]()
+        reader = dict[int, int]()
         for row, ids in enumerate(feeds, first):
             book = self.books[row]
-            if book["length"]:
+            slot = int(book["slot"])
+            fresh = ids[1:] if book["owed"] >= 0 else ids  # what is owed was sampled, so it is noted
+            text = self._longer(slot, fresh)
+            filled = int(book["length"])
+            if filled and len(ids) < _WORTH:
                 sources.append(row)
                 continue
-            prompt = tuple(ids)
-            slot = int(book["slot"])
-            source = reader.setdefault(prompt, row)
+            source = reader.setdefault(text, row)
             sources.append(source)
-            holder = self._holder.setdefault(prompt, slot)
-            if holder == slot:
-                self._prompt[slot] = prompt
-            elif source == row and len(ids) > 1:
-                read = len(ids) - 1
+            if text not in self._holder:
+                self._holder[text] = slot
+                self._held[slot].append(text)
+            holder = self._holder[text]
+            if holder != slot and source == row and len(ids) > 1:
+                read = filled + len(ids) - 1
                 origin = torch.tensor([self.row[holder]])
                 self.cache.copy(origin, torch.tensor([row]), read)
                 book["length"] = read
-                feeds[row - first] = ids[read:]
+                feeds[row - first] = ids[-1:]
         return sources
+
+    def _longer(self, slot: int, ids: list[int]) -> int:
+        """The number of the slot's text with `ids` behind it, which is its text now."""
+        key = self._text.get(slot, 0), tuple(ids)
+        if key not in self._texts:
+            self._texts[key] = next(self._numbers)
+            self._first[slot].append(key)
+        self._text[slot] = self._texts[key]
+        return self._text[slot]
 
     def _prefill(self, rows: list[int], feeds: list[list[int]]) -> Tensor:
         """Feed ragged ids to `rows`; returns the hidden state of each row's last id, [n,
@@ -220,3 +247,5 @@ class Rows:
         book["length"] += len(ids) - 1
         book["drawn"] += len(ids)
         book["owed"] = ids[-1]
+        if self.prefix:
+            self._longer(int(book["slot"]), ids)

@@ -106,10 +106,11 @@ def test_stop_aborts_and_ends_the_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, read = made(), list[int]()
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each prefill call reads from now on."""
     from ssp.engines.decoder import Decoder
 
+    read = list[int]()
     prefill = Decoder.prefill
 
     def counting(self: Decoder, cache: object, pieces: object) -> object:
@@ -117,6 +118,11 @@ def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch
         return prefill(self, cache, pieces)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Decoder, "prefill", counting)
+    return read
+
+
+def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, read = made(), counted(monkeypatch)
     prompt, sampling = words(1, 1) + list(range(30, 70)), Sampling(1.0, 6, ())
     first = engine.step(engine.open([1, 2, 3]), [prompt] * 3, sampling)
     later = engine.step(engine.open([4, 1]), [prompt] * 2, sampling)
@@ -127,6 +133,56 @@ def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch
         expected = logprobs(NET, prompt + generation.ids)[len(prompt) - 1 :]
         assert np.allclose(generation.logprobs, expected, atol=1e-4, rtol=0)
     engine.stop()
+
+
+def test_what_slots_read_after_the_same_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts that search for the same are shown the same; one that was shown something else reads its own."""
+    engine, read = made(), counted(monkeypatch)
+    prompt, greedy = list(range(30, 60)), Sampling(0.0, 5, ())
+    shown, other = [20 + place % 40 for place in range(80)], [21 + place % 40 for place in range(80)]
+    slots = engine.open([1, 2, 3, 4])
+    first = engine.step(slots, [prompt] * 4, greedy)
+    del read[:]
+    given = [shown, shown, other, shown]
+    second = engine.step(slots, given, greedy)
+    assert sum(read) <= 2 * (1 + len(shown)) + 2 * 2, "each observation once; who comes later reads its last id"
+    late = engine.open([5])
+    engine.step(late, [prompt], greedy)
+    del read[:]
+    third = engine.step(late, [shown], greedy)
+    assert sum(read) <= 2, "what an open slot holds is copied"
+    assert third[0].ids == second[0].ids
+    for generation, ids in zip((*second, *third), (*given, shown), strict=True):
+        whole = prompt + first[0].ids + ids + generation.ids
+        assert np.allclose(generation.logprobs, logprobs(NET, whole)[-len(generation.ids) :], atol=1e-4, rtol=0)
+    engine.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slots_that_come_and_go_read_the_same_with_a_prefix_cache(seed: int) -> None:
+    """Any order of opening, closing, turns and new weights: a slot's tokens are those that it has alone."""
+    rng = np.random.default_rng(seed)
+    texts = [[int(id_) for id_ in rng.integers(20, 60, size)] for size in (70, 90, 5, 64)]
+    weights, others = arrays(NET), arrays(network(MODEL, 1))
+    found = []
+    for on in (True, False):
+        engine = ContinuousEngine(NET.config.to_dict(), prefix_cache=on)
+        engine.load(weights, 0)
+        draws, slots, ids = np.random.default_rng(seed + 100), list[int](), list[list[int]]()
+        for version in range(1, 30):
+            while len(slots) < 4:
+                slots += engine.open([int(draws.integers(3))])
+            given = [texts[int(draws.integers(len(texts)))] for _ in slots]
+            turns = engine.step(slots, given, Sampling(0.0, int(draws.integers(1, 6)), ()))
+            ids += [turn.ids for turn in turns]
+            leaving = [slot for slot in slots if draws.random() < 0.3]
+            engine.close(leaving)
+            slots = [slot for slot in slots if slot not in leaving]
+            if draws.random() < 0.2:
+                engine.load(others, version, keep=True)
+        engine.stop()
+        found.append(ids)
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("how", ["finished", "closed", "loaded"])
