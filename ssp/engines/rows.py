@@ -69,9 +69,8 @@ class Rows:
         self._text = dict(zip(self.row, self._numbers, strict=False))
         # slot → the longer texts that it came to first
         self._first: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-        # text → a slot that this version read it for, and back
+        # text → the slot that came to it first, by reading
         self._holder: dict[int, int] = {}
-        self._held: dict[int, list[int]] = defaultdict(list)
 
     def replace(self, model: Decoder, keep: bool) -> None:
         """Compute with `model`, which the caller gives away, from now on. `keep`: rows stay as they
@@ -120,9 +119,7 @@ class Rows:
             self.books["slot"][row] = -1
             self._text.pop(slot, None)
             for key in self._first.pop(slot, ()):
-                del self._texts[key]
-            for text in self._held.pop(slot, ()):
-                del self._holder[text]
+                self._holder.pop(self._texts.pop(key), None)
 
     def filled(self, slot: int) -> int:
         """The number of tokens that the slot has read and sampled."""
@@ -201,10 +198,7 @@ class Rows:
                 continue
             source = reader.setdefault(text, row)
             sources.append(source)
-            if text not in self._holder:
-                self._holder[text] = slot
-                self._held[slot].append(text)
-            holder = self._holder[text]
+            holder = self._holder.setdefault(text, slot)
             if holder != slot and source == row and len(ids) > 1:
                 read = filled + len(ids) - 1
                 origin = torch.tensor([self.row[holder]])

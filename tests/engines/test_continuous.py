@@ -158,31 +158,32 @@ def test_what_slots_read_after_the_same_text_is_read_once(monkeypatch: pytest.Mo
     engine.stop()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_slots_that_come_and_go_read_the_same_with_a_prefix_cache(seed: int) -> None:
     """Any order of opening, closing, turns and new weights: a slot's tokens are those that it has alone."""
     rng = np.random.default_rng(seed)
-    texts = [[int(id_) for id_ in rng.integers(20, 60, size)] for size in (70, 90, 5, 64)]
+    texts = [[int(id_) for id_ in rng.integers(20, 60, size)] for size in (70, 64, 5)]
     weights, others = arrays(NET), arrays(network(MODEL, 1))
     found = []
     for on in (True, False):
         engine = ContinuousEngine(NET.config.to_dict(), prefix_cache=on)
         engine.load(weights, 0)
-        draws, slots, ids = np.random.default_rng(seed + 100), list[int](), list[list[int]]()
-        for version in range(1, 30):
-            while len(slots) < 4:
-                slots += engine.open([int(draws.integers(3))])
-            given = [texts[int(draws.integers(len(texts)))] for _ in slots]
-            turns = engine.step(slots, given, Sampling(0.0, int(draws.integers(1, 6)), ()))
-            ids += [turn.ids for turn in turns]
-            leaving = [slot for slot in slots if draws.random() < 0.3]
+        draws, slots, told = np.random.default_rng(seed + 100), list[int](), list[float]()
+        for version in range(1, 40):
+            while len(slots) < 6:
+                slots += engine.open([int(draws.integers(2))])
+            given = [texts[draws.choice(3, p=[0.7, 0.2, 0.1])] for _ in slots]
+            turns = engine.step(slots, given, Sampling(1.0, int(draws.integers(1, 6)), ()))
+            for turn in turns:
+                told += [*turn.ids, *turn.logprobs]
+            leaving = [slot for slot in slots if draws.random() < 0.2]
             engine.close(leaving)
             slots = [slot for slot in slots if slot not in leaving]
             if draws.random() < 0.2:
                 engine.load(others, version, keep=True)
         engine.stop()
-        found.append(ids)
-    assert found[0] == found[1]
+        found.append(told)
+    assert np.allclose(*found, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("how", ["finished", "closed", "loaded"])
