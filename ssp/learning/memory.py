@@ -49,7 +49,7 @@ def pieces(
         alike = shared(ids[rows], row_lengths[rows])
         rows = rows[alike.rows]
         own = row_lengths[rows] - torch.tensor(alike.common)
-        dealt = rows.tensor_split(_bounds(own, ranks.world))
+        dealt = list(rows.tensor_split(_bounds(own, ranks.world)))
         shares = [micro_batches(row_lengths, share, config.token_budget, ids) for share in dealt]
     else:
         dealt = deal(row_lengths, rows, ranks.world)

@@ -306,7 +306,9 @@ def test_what_rows_share_is_computed_once_and_changes_nothing(seed):
     same(outcome(padded, ids, mask), outcome(packed, ids, mask))
     line = lay_out(ids, mask)
     ends = lengths(mask) - 1
-    seen = {tuple(row[:place]) for row, end in zip(ids.tolist(), ends.tolist(), strict=True) for place in range(1, end + 1)}
+    seen = {
+        tuple(row[:place]) for row, end in zip(ids.tolist(), ends.tolist(), strict=True) for place in range(1, end + 1)
+    }
     least = sum(place < LEAST for place in map(len, seen))
     assert len(seen) <= len(line.ids) <= len(seen) + least * len(ids)
     assert len(line.ids) < int(ends.clamp(min=0).sum()), "some rows begin alike"
