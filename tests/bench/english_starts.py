@@ -1,11 +1,11 @@
 """Make the start policies of the English world, which ssp/extras/english/starts ships as adapters of SmolLM2-135M-Instruct.
 
     bash launch/setup.sh english; ssp download smollm2-135m
-    python tests/bench/english_starts.py solver --work DIR      # one core, float32: ten minutes
+    python tests/bench/english_starts.py solver --work DIR      # one core: ten minutes
     python tests/bench/english_starts.py teacher --work DIR     # two and a half hours; the same command goes on where it was stopped
 
-Each is a warm start (`ssp warmup`) of low-rank adapters on the world's own traces, or two in turn. The solver learns a few of its own,
-so that it knows the form and little else. The teacher learns those of all roles; then further ones of the proposer, and again the
+Each is a warm start (`ssp warmup`) of low-rank adapters on the world's own traces, or two in turn. The solver learns each of its own
+once, so that it knows the form and how often to search, and little else. The teacher learns those of all roles; then further ones of the proposer, and again the
 verifier's, of which few are unsettled: after the first it answered "none" to most of what its documents settle. What they changed
 is written as two factors for each weight, in bfloat16, with the share of the change that this loses. Prints the SHA-256 that
 ssp/base/published.json names. `--ranks 2`, by which the teacher's second was made, needs DeepSpeed.
@@ -47,9 +47,9 @@ def scripted(rows: list[Row]) -> list[Row]:
     return rows
 
 
-def beginners(rows: list[Row]) -> list[Row]:
-    """A few of the solver's."""
-    return [row for row in rows if row["role"] == "solver"][:128]
+def answering(rows: list[Row]) -> list[Row]:
+    """The solver's."""
+    return [row for row in rows if row["role"] == "solver"]
 
 
 def further(rows: list[Row]) -> list[Row]:
@@ -88,7 +88,7 @@ class Start:
 
 KINDS = {
     "teacher": Start(18, (Phase(scripted, 16, 1e-3), Phase(further, 16, 7e-4))),
-    "solver": Start(8, (Phase(beginners, 8, 1e-3, "solver"),)),
+    "solver": Start(8, (Phase(answering, 8, 1e-3, "solver"),)),
 }
 
 
