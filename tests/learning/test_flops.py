@@ -49,3 +49,12 @@ def test_frozen_weights_cost_no_gradient_of_their_own() -> None:
     frozen = Work(model)
     assert frozen.body_back == whole.body_back / 2 and frozen.head_back == whole.head_back / 2
     assert frozen.body == whole.body
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_a_packed_row_shares_is_no_operation_of_its_own(backward: bool) -> None:
+    """Two rows that agree in all they read are one; what they share in part is what a row of that length costs."""
+    work = Work(AutoModelForCausalLM.from_config(Qwen2Config(**CONFIG)))
+    assert work.operations([24, 24], 5, backward, (0, 24)) == work.operations([24], 5, backward)
+    shared = work.operations([30, 24], 5, backward) - work.operations([30, 24], 5, backward, (0, 10))
+    assert shared == pytest.approx(work.operations([10], 0, backward))
