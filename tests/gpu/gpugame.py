@@ -17,6 +17,7 @@ RECIPE, SAVING = "english-gpu1", 75.0
 """Seconds that a game may take to end and save."""
 SMALL = (
     "steps=2 defaults.model=tiny defaults.engine.device=cpu defaults.engine.dtype=float32 placement.engine_gpus=0 placement.learner_gpus=0"
+    " solver.model=tiny proposer.model=tiny referee.model='' proposer.rehearsal.share=0 solver.rehearsal.share=0"
     " warmup.data='' referee.verifier=none referee.evidence=none proposer.batch=4 solver.batch=2 game.attempts=2 save.every=1"
     " eval.final_questions_per_hop=2 defaults.limits.prompt_tokens=512 defaults.limits.total_tokens=2048"
 ).split()
@@ -36,10 +37,12 @@ def machine(folder: Path, dry: bool, seconds: float) -> dict[str, Any]:
 
 
 def play(folder: Path, dry: bool, seconds: float) -> dict[str, Any]:
-    """A slice of the run: from the warm start, or where the last slice stopped it."""
+    """A slice of the run: from its start, or where the last slice stopped it."""
     run, began, sofar = folder / "runs" / "english", time.monotonic(), folder / "rows" / "english.json"
     before = json.loads(sofar.read_text())["seconds_so_far"] if sofar.is_file() else 0.0
     typed = [f"run.dir={run}", "resume=auto", *(SMALL if dry else [])]
+    for name in () if dry else ("english-solver", "english-teacher"):
+        subprocess.run([sys.executable, "-m", "launch.download", name], check=True, stdin=subprocess.DEVNULL)
     game = subprocess.Popen(
         [sys.executable, "-m", "launch.train", "--config", RECIPE, *typed], stdin=subprocess.DEVNULL
     )

@@ -36,6 +36,8 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     lines += [f"{answerer}.reward={REWARD}", f"{answerer}.reward_options={{}}"]
     for role, block in recipe.blocks.items():
         lines.append(f"placement.{role}s=1")
+        lines.append(f"{role}.model=${{defaults.model}}")
+        lines.append(f"{role}.rehearsal.share=0")
         size = block.learner.minibatch
         if size:  # as many optimizer steps as in the recipe, or one an episode
             answers = role == recipe.spec.answerer
