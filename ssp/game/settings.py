@@ -52,7 +52,10 @@ def questions_fill_batches(cfg: Config) -> None:
     answerer = cfg.spec.answerer
     settings = [] if asks else _of_a_proposer(cfg)
     rule = f"game.questions={source} has one role, the {answerer}, and every question is played"
-    step = f"leave that out (the learning rate's warm-up is {answerer}.learner.warmup_steps)"
+    step = (
+        "leave that out, or give its default where a recipe sets it (game.batch=dummy); the learning"
+        f" rate's warm-up is {answerer}.learner.warmup_steps"
+    )
     hold(not settings, rule, ", ".join(settings), step)
     for role, block in cfg.blocks.items():
         if role != answerer:

@@ -41,7 +41,7 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
     ("settings", "called"),
     [
         ([], "held-out accuracy"),
-        (["game.questions=dataset", "data.questions=world:english"], "held-out accuracy"),
+        (["game.questions=dataset", "data.questions=world:english", "game.batch=dummy"], "held-out accuracy"),
         (["data.eval=[{name: known, file: world:english-train, corpus: world:english}]"], "accuracy on known"),
     ],
 )
