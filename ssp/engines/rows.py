@@ -190,8 +190,8 @@ class Rows:
         for row, ids in enumerate(feeds, first):
             book = self.books[row]
             slot = int(book["slot"])
-            fresh = ids[1:] if book["owed"] >= 0 else ids  # what is owed was sampled, so it is noted
-            text = self._longer(slot, fresh)
+            # What is owed was sampled, so it is part of the text.
+            text = self._longer(slot, ids[1:] if book["owed"] >= 0 else ids)
             filled = int(book["length"])
             if filled and len(ids) < _WORTH:
                 sources.append(row)
