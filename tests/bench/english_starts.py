@@ -69,13 +69,14 @@ def further(rows: list[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Phase:
-    """A warm start: what it learns, in one pass of four traces an update, by adapters of this rank; as which role (all: a
+    """A warm start: what it learns, in one pass of `batch` traces an update, by adapters of this rank; as which role (all: a
     policy of all of them)."""
 
     traces: Callable[[list[Row]], list[Row]]
     rank: int
     lr: float
     role: str = "all"
+    batch: int = 4
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Start:
 
 KINDS = {
     "teacher": Start(18, (Phase(scripted, 16, 1e-3), Phase(further, 16, 7e-4))),
-    "solver": Start(8, (Phase(answering, 8, 1e-3, "solver"),)),
+    "solver": Start(8, (Phase(answering, 8, 1e-3, "solver", 2),)),
 }
 
 
@@ -105,7 +106,7 @@ def taught(phase: Phase, base: str, out: Path, ranks: int) -> Path:
             f"defaults.learner.lora.rank={phase.rank}",
             f"warmup.data={data}",
             "warmup.epochs=1",
-            "warmup.batch=4",
+            f"warmup.batch={phase.batch}",
             f"warmup.lr={phase.lr}",
         ]
         if ranks > 1:
