@@ -77,7 +77,7 @@ def filled(folder: Path, what: str, sha: str, write: Callable[[Path], None]) -> 
         made = folder.is_dir() and read_record(folder).get(what, "") == sha
         empty = folder.is_dir() and not any(folder.iterdir())
         rule = "a model gets a folder of its own: new, empty, or made from the same file"
-        hold(made or empty, rule, folder, "give another folder: --to")
+        hold(made or empty, rule, folder, "remove it, or give another folder: --to")
     whole = partial(sound, what=what)
     if whole(folder):
         return False
