@@ -219,7 +219,7 @@ def transfer(folder: Path) -> dict[str, Any]:
     from actors import cluster
     from ssp.selfplay.transfer.publisher import Publisher
 
-    weights = {name: np.full(shape, 0.5, np.float32) for name, shape in ModelFolder(folder).shapes().items()}
+    weights = {name: np.full(shape, 0.5, np.float32) for name, shape in ModelFolder(folder).shapes.items()}
     nbytes, gpu = sum(array.nbytes for array in weights.values()), torch.cuda.is_available()
     megabytes = 100 + int(1.1 * nbytes / 1e6)
     cluster.connect(RayConfig(dashboard=-1), store=megabytes * 10**6)
