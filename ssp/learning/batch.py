@@ -1,7 +1,7 @@
 """From episodes to tensors, and from one batch to mini-batches and micro-batches.
 
 A token's mask and behaviour log-prob come from the episode's log unchanged (law 1), a void row has
-reward NaN and valid False (law 2), and the split is a pure function of the lengths (law 7)."""
+reward NaN and valid False (law 2), and the split is a pure function of the rows (law 7)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.learning.prefixes import shared
 from ssp.learning.scored import Scored, numbered
+
+SEEN = 4
+"""Attention lays the keys and values of what rows share before each of them, so that their memory
+goes by the rows' whole lengths."""
 
 
 @dataclass(frozen=True)
@@ -227,8 +231,9 @@ def micro_batches(
 
     Rows are sorted by length (ties by index), so that a micro-batch has little padding. Where rows
     are packed (`ids` [N, T]: their tokens) there is none: those that begin alike stand together and
-    what they share counts once, in the fewest parts and these as equal as can be. A row longer than
-    the budget is a micro-batch of its own."""
+    what they share counts once, in the fewest parts and these as equal as can be. There the whole
+    rows of a part have at most `SEEN` budgets. A row longer than the budget is a micro-batch of its
+    own."""
     if ids is not None:
         alike = shared(ids[rows], row_lengths[rows])
         order = rows[alike.rows]
@@ -256,12 +261,15 @@ def _even_parts(
         """How many rows are in each part of at most `most` tokens."""
         counts = []
         filled = token_budget + 1
+        whole = 0
         for size, same in zip(sizes, common, strict=True):
-            if filled + size - same > most:
+            if filled + size - same > most or whole + size > SEEN * token_budget:
                 counts.append(0)
                 filled = same
+                whole = 0
             counts[-1] += 1
             filled += size - same
+            whole += size
         return counts
 
     if not sizes:

@@ -326,3 +326,12 @@ def test_rows_that_begin_alike_stand_together_and_count_once():
     parts = micro_batches(sizes, torch.arange(6), 36, ids)
     assert [part.tolist() for part in parts] == [[0, 3, 5], [1, 2, 4]], "20 + 12 + 3 tokens, and 30"
     assert shared(ids, torch.zeros(6, dtype=torch.long)).common == [0] * 6
+
+
+def test_rows_that_share_nearly_all_are_not_all_in_one_micro_batch():
+    """Their keys are laid before each row, which takes memory however few tokens are computed."""
+    ids = torch.zeros(40, 30, dtype=torch.long)
+    ids[:, -1] = torch.arange(40)
+    parts = micro_batches(torch.full((40,), 30), torch.arange(40), 100, ids)
+    assert sorted(torch.cat(parts).tolist()) == list(range(40))
+    assert [len(part) for part in parts] == [10] * 4, "at most 13 have four budgets together"
