@@ -5,9 +5,9 @@
     python tests/bench/english_starts.py teacher --work DIR     # two and a half hours; the same command goes on where it was stopped
 
 Each is a warm start (`ssp warmup`) of low-rank adapters on the world's own traces, or two in turn. The solver learns each of its own
-once, so that it knows the form and how often to search, and little else. The teacher learns those of all roles; then further ones of the proposer, and again the
-verifier's, of which few are unsettled: after the first it answered "none" to most of what its documents settle. What they changed
-is written as two factors for each weight, in bfloat16, with the share of the change that this loses. Prints the SHA-256 that
+once, so that it knows the form and how often to search, and little else. The teacher learns those of all roles; then further
+ones of the proposer, and again the verifier's, of which few are unsettled: after the first it answered "none" to most of what its
+documents settle. What they changed is written as two factors for each weight, in bfloat16, with the share of the change that this loses. Prints the SHA-256 that
 ssp/base/published.json names. `--ranks 2`, by which the teacher's second was made, needs DeepSpeed.
 """
 
