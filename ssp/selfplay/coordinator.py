@@ -260,7 +260,7 @@ class SelfPlay:
             if self._spec.answerer in roles:
                 await self._evaluate(step)
             if self._report.learned(step, figures):
-                await self._ledger.check()
+                await self._ledger.recheck()
             await self._lineup.published(learner, step, versions, self._recovery.meta(learner))
             if self._recovery.due(step):  # last: a run that goes on from this step has all its rows
                 await self._recovery.save(learner, step, versions)

@@ -234,17 +234,17 @@ def test_counts_by_cause_keep_proposals_attempts_and_evaluations_apart(ledger):
     assert ledger.outcomes() == dict.fromkeys(named.split(), 1)
 
 
-@pytest.mark.parametrize(
-    "damage, message",
-    [
-        ("DELETE FROM episodes WHERE id = 'b'", "created 2 != sum over states"),
-        ("UPDATE counters SET created = 3", "created 3 != sum over states"),
-        ("UPDATE episodes SET state = 'trained' WHERE id = 'b'", "2 trained rows but commits hold 1"),
-        ("UPDATE episodes SET commit_step = 9 WHERE id = 'a'", "solver/1/1"),
-        ("DELETE FROM commits", "commits hold 0"),
-        ("UPDATE episodes SET state = 'voided' WHERE id = 'b'", "void episodes have a reward"),
-    ],
-)
+DAMAGE = [
+    ("DELETE FROM episodes WHERE id = 'b'", "created 2 != sum over states"),
+    ("UPDATE counters SET created = 3", "created 3 != sum over states"),
+    ("UPDATE episodes SET state = 'trained' WHERE id = 'b'", "2 trained rows but commits hold 1"),
+    ("UPDATE episodes SET commit_step = 9 WHERE id = 'a'", "solver/1/1"),
+    ("DELETE FROM commits", "commits hold 0"),
+    ("UPDATE episodes SET state = 'voided' WHERE id = 'b'", "void episodes have a reward"),
+]
+
+
+@pytest.mark.parametrize("damage, message", DAMAGE)
 def test_the_law_can_fail(ledger, tmp_path, damage, message):
     play(ledger, ["a", "b"])
     ledger.commit("solver", 1, 1, 1, ["a"])
@@ -253,6 +253,36 @@ def test_the_law_can_fail(ledger, tmp_path, damage, message):
         db.execute(damage)
     with pytest.raises(InvariantError, match=message):
         ledger.check()
+
+
+@pytest.mark.parametrize("damage, message", DAMAGE)
+def test_a_steps_proof_fails_for_what_the_step_wrote(ledger, damage, message):
+    ledger.recheck()
+    play(ledger, ["x", "y", "z"])
+    ledger.recheck()  # over the whole file
+    play(ledger, ["a", "b"])
+    ledger.commit("solver", 1, 1, 1, ["a"])
+    ledger._db.execute(damage.replace("created = 3", "created = 7"))
+    expected = message.replace("created 2", "created 5").replace("created 3", "created 7")
+    with pytest.raises(InvariantError, match=expected):
+        ledger.recheck()
+
+
+def test_a_steps_proof_reads_what_is_new_and_all_when_it_has_doubled(ledger, tmp_path):
+    """Another program's writes are seen when the episodes have doubled since all were read."""
+    play(ledger, ["x", "y", "z"])
+    ledger.commit("solver", 1, 1, 1, ["x"])
+    ledger.recheck()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute("UPDATE episodes SET state = 'dropped' WHERE id = 'y'")
+    play(ledger, ["a", "b"])
+    ledger.recheck()
+    ledger.commit("solver", 1, 2, 2, ["a"])
+    ledger.rollback({"solver": 0})
+    ledger.recheck()
+    play(ledger, ["c"])
+    with pytest.raises(InvariantError, match="counted as written"):
+        ledger.recheck()
 
 
 def test_digest_ignores_order_times_and_places(tmp_path):

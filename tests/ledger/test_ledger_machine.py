@@ -100,6 +100,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "states"):
             return
         tally = self.ledger.check()
+        self.ledger.recheck()
         for role in ROLES:
             mine = [s for n, s in self.states.items() if self.role(n) == role]
             assert sum(tally.get(role, {}).values()) == len(mine)

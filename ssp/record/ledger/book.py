@@ -21,6 +21,7 @@ from ssp.record.ledger.rows import (
     GAME_FACTS,
     MOVED,
     NOTHING,
+    WATCH,
     Row,
     facts_of,
     move,
@@ -33,6 +34,9 @@ _PAID = (Outcome.SCORED.value, Outcome.REJECTED.value)
 class Ledger(LedgerReader):
     """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns
     of their table."""
+
+    _proved: int | None = None
+    """Episodes at the last proof over the whole file; None while nothing is counted."""
 
     def fold(self) -> None:
         """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone
@@ -225,6 +229,27 @@ class Ledger(LedgerReader):
             )
             db.execute(sql, (*key, now, json.dumps(list(rows))))
         return len(rows)
+
+    def recheck(self) -> None:
+        """Assert law 3 of what was counted as it was written, and of the commits since the last
+        call: a step's proof costs what the step wrote. At the first call, and whenever the episodes
+        have doubled since such a one, over the whole file, which must be what was counted. Raises
+        as `check` does."""
+        with self._lock:
+            if self._proved is None:
+                self._db.executescript(WATCH)
+                self._proved = 0
+            with self._transaction() as db:
+                counted = self._by_role("SELECT * FROM counted")
+                (episodes,) = db.execute("SELECT sum(number) FROM counted").fetchone()
+                if (episodes or 0) >= 2 * self._proved:
+                    rows = self.check()
+                    if rows != counted:
+                        raise InvariantError(f"rows {rows}, but counted as written {counted}")
+                    self._proved = episodes or 0
+                (bound,) = db.execute("SELECT episodes FROM bound").fetchone()
+                self._prove(counted, bound, "fresh JOIN commits c USING (role, incarnation, step)")
+                db.execute("DELETE FROM fresh")
 
     def rollback(self, steps: Mapping[str, int]) -> dict[str, int]:
         """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
@@ -191,6 +191,10 @@ class LedgerReader:
             " number FROM episodes WHERE commit_step IS NOT NULL GROUP BY commit_role,"
             " commit_incarnation, commit_step, state, role) GROUP BY role, state"
         )
+        return self._by_role(sql)
+
+    def _by_role(self, sql: str) -> dict[str, dict[str, int]]:
+        """Role → state → number (0 included), of rows of these three."""
         none = {state.value: 0 for state in State}
         with self._together():
             states_of = {role: {**none} for role in self.issued()}
@@ -202,32 +206,38 @@ class LedgerReader:
         """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum
         over states, when trained rows and live commits disagree, or when a void has a reward."""
         with self._together() as db:
-            created, states_of = self.issued(), self.tally()
-            for role, states in states_of.items():
-                issued = created.get(role, 0)
-                if issued != sum(states.values()):
-                    raise InvariantError(f"{role}: created {issued} != sum over states of {states}")
-
-            sql = (
-                "SELECT role || '/' || incarnation || '/' || step, episodes, (SELECT count(*) FROM"
-                " episodes e WHERE e.commit_step IS NOT NULL AND e.commit_role = c.role AND"
-                " e.commit_incarnation = c.incarnation AND e.commit_step = c.step AND e.state ="
-                " 'trained') AS rows FROM commits c WHERE NOT rolled_back AND rows != c.episodes"
-            )
-            odd = [f"{name}: {episodes}, rows {rows}" for name, episodes, rows in db.execute(sql)]
+            states_of = self.tally()
             sql = "SELECT coalesce(sum(episodes), 0) FROM commits WHERE NOT rolled_back"
             (bound,) = db.execute(sql).fetchone()
-            trained = sum(states[State.TRAINED.value] for states in states_of.values())
-            if odd or trained != bound:
-                raise InvariantError(
-                    f"{trained} trained rows but commits hold {bound} episodes {odd}"
-                )
-
-            sql = "SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL"
-            (paid,) = db.execute(sql).fetchone()
-            if paid:
-                raise InvariantError(f"{paid} void episodes have a reward")
+            self._prove(states_of, bound, "commits c")
         return states_of
+
+    def _prove(self, states_of: Mapping[str, Mapping[str, int]], bound: int, among: str) -> None:
+        """Assert law 3 of these numbers by role and state.
+
+        `bound`: episodes of all live commits. `among`: the commits `c` that are compared with their
+        rows."""
+        created = self.issued()
+        for role, states in states_of.items():
+            issued = created.get(role, 0)
+            if issued != sum(states.values()):
+                raise InvariantError(f"{role}: created {issued} != sum over states of {states}")
+
+        sql = (
+            "SELECT role || '/' || incarnation || '/' || step, episodes, (SELECT count(*) FROM"
+            " episodes e WHERE e.commit_step IS NOT NULL AND e.commit_role = c.role AND"
+            " e.commit_incarnation = c.incarnation AND e.commit_step = c.step AND e.state ="
+            f" 'trained') AS rows FROM {among} WHERE NOT rolled_back AND rows != c.episodes"
+        )
+        odd = [f"{name}: {episodes}, rows {rows}" for name, episodes, rows in self._select(sql)]
+        trained = sum(states[State.TRAINED.value] for states in states_of.values())
+        if odd or trained != bound:
+            raise InvariantError(f"{trained} trained rows but commits hold {bound} episodes {odd}")
+
+        sql = "SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL"
+        ((paid,),) = self._select(sql)
+        if paid:
+            raise InvariantError(f"{paid} void episodes have a reward")
 
     def outcomes(self, asks: str = PROPOSAL) -> dict[str, int]:
         """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (episodes of the kind

@@ -11,6 +11,7 @@ from ssp.base.episode import Outcome, State
 from ssp.base.errors import InvariantError
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+WATCH = Path(__file__).with_name("watch.sql").read_text(encoding="utf-8")
 
 
 class EpisodeRow(TypedDict):
