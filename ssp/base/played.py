@@ -49,7 +49,7 @@ class Block:
     ref: Ref
 
 
-@dataclass(frozen=True)
+@dataclass
 class Brief:
     """An episode that was played, without its payload: that is place `row` of `block`, once the
     coordinator has it, and its transcript row `row` of `file`. `tokens` counts model tokens,

@@ -19,7 +19,7 @@ Credit = tuple[float, ...]
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scored:
     """One scored episode, as an estimator and a learner see it.
 

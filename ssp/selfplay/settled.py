@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.base.episode import REPLAYED, Outcome, State
@@ -68,16 +68,14 @@ class Settled:
 
     def scored(self, role: str) -> list[Scored]:
         """A role's samples as its estimator is given them, once all stages are priced."""
-        episodes = []
         for one in self.samples[role]:
-            peers = self.peers[role, one.asked, one.grader]
-            episodes.append(replace(one, peers=peers))
-        return episodes
+            one.peers = self.peers[role, one.asked, one.grader]
+        return self.samples[role]
 
     def give_credit(self, role: str, credits: Sequence[Credit]) -> None:
         """Set the credits of a role's samples, in order."""
-        pairs = zip(self.samples[role], credits, strict=True)
-        self.samples[role] = [replace(scored, credit=credit) for scored, credit in pairs]
+        for scored, credit in zip(self.samples[role], credits, strict=True):
+            scored.credit = credit
 
     def batch(self, role: str, more: Mapping[str, float]) -> TrainBatch:
         """What the learner of `role` gets; `more`: figures of the role beside its own."""

@@ -306,7 +306,9 @@ class Stages:
             ends = [brief.cause if brief.outcome is Outcome.VOID else "" for brief in briefs]
             self._gate.record_all(ends, told=told)
             where = Block(named.stem, block)
-            return [replace(brief, block=where) for brief in briefs], report.seconds
+            for brief in briefs:
+                brief.block = where
+            return briefs, report.seconds
         raise SspError(
             f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of"
             " that actor"
