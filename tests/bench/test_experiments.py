@@ -87,8 +87,8 @@ def test_every_arm_is_a_valid_configuration(name: str, tmp_path: Path) -> None:
     assert about["control"] in about["arms"] and about["seeds"] >= about["coldstarts"]
     for arm in about["arms"]:
         words = run.command(about, arm, about["coldstarts"] + 1, tmp_path / name / arm)
-        cold = "english" if name == "english" else "1"
-        assert words[1].endswith("alone.py") and f"defaults.model={tmp_path / 'coldstarts' / cold}" in words
+        taught = f"defaults.model={tmp_path / 'coldstarts' / '1'}" in words
+        assert words[1].endswith("alone.py") and taught == (about["coldstarts"] > 1)
         load(words[3], [word for word in words[4:] if "=" in word])
 
 
@@ -124,43 +124,3 @@ def test_the_pages_say_what_was_run(results: Path, monkeypatch: pytest.MonkeyPat
     assert "| c | 1 | -0.100 |" in text and "| 0.250 |" in text and "run.py toy" in text
     assert "[toy](toy.md) | T | `a`, `b`, `c` | 2 of 6 | None. |" in (results / "README.md").read_text()
     assert (results / "toy.svg").read_text().count("<polyline") == 2
-
-
-def test_the_english_cold_start_is_taught_once_and_its_proposer_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines: list[list[str]] = []
-    monkeypatch.setattr(run.subprocess, "run", lambda line, **_: lines.append(line))
-    run.teach(tmp_path, run.ENGLISH)
-    both, more = lines
-    assert both[-1] == str(tmp_path / "coldstarts" / "english") and "--role" not in both
-    assert more[-1] == f"{both[-1]}-proposer" and f"defaults.model={both[-1]}" in more
-    for made in (both, more):
-        Path(made[-1]).mkdir(parents=True)
-        (Path(made[-1]) / "ssp.json").touch()
-    run.teach(tmp_path, run.ENGLISH)
-    assert len(lines) == 2
-
-
-def test_an_english_run_is_scored_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ssp eval` writes what the row of a run that did not evaluate has of its start and end, and is asked once."""
-    asked: list[str] = []
-
-    def scored(line: list[str], **_: Any) -> None:
-        asked.append(line[line.index("--policy") + 1])
-        hops = {f"world:english {hop}hop": {"rows": 1, "em": {"mean": hop / 4}} for hop in (1, 2, 3)}
-        Path(line[line.index("--summary") + 1]).write_text(json.dumps({**hops, "world:english": {"rows": 3}}))
-
-    monkeypatch.setattr(run.subprocess, "run", scored)
-    about = run.experiment("english")
-    scores = [run.score(about, tmp_path, tmp_path / "score.json") for _ in range(2)]
-    assert asked == [str(tmp_path)] and scores[0] == scores[1]
-    lines = [{"role": "game", "step": step, "game/tokens": 1.0, "wall": 0.0} for step in (1, 2)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "config.yaml").write_text("solver: {batch: 4}\n")
-    (tmp_path / "cpu.json").write_text(json.dumps({"1": 2.0, "2": 3.0}))
-    found = run.figures(tmp_path, scores)
-    assert (found["start"], found["end"], found["hop3"]) == (0.5, 0.5, 0.75)
-    assert found["curve"] == {0: 0.5, 2: 0.5} and found["cpu"] == {"0": 0.0, "1": 2.0, "2": 3.0}
-    (tmp_path / "cpu.json").write_text(json.dumps({"2": 1.0}))
-    assert run.figures(tmp_path, scores)["cpu"] == {"2": 1.0}  # it went on, and does not know what came before

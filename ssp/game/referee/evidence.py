@@ -110,8 +110,14 @@ def source_of_span(episode: Episode, protocol: Protocol, output: str) -> str:
 
 
 def name_the_target(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
-    """At least one quoted span names the target."""
-    return any(names(span, target) for span in _quotes(output))
+    """At least one quoted span names the target, or stands in a document of the proposer's whose
+    title does: what is said of the target seldom repeats its name."""
+    about = [document for document in episode.documents if names(document.title, target)]
+    for span in _quotes(output):
+        core = _core(span)
+        if names(span, target) or any(within(core, tokens(one.text)) for one in about):
+            return True
+    return False
 
 
 EVIDENCE: dict[str, Evidence] = {

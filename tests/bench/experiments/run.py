@@ -8,9 +8,8 @@ process, and adds one row of figures to `docs/experiments/NAME.jsonl`; an arm th
 ended and started again at any time, and on another day; a run that was ended goes on from its last checkpoint (with
 injected outages, from its start). `report.py` makes the page. The cold start of seed s is s modulo `coldstarts`, so arms
 are paired by cold start and seed; that of 0 is the shipped policy, the others are taught first (`../coldstart/teach.py`).
-Evaluation: 400 questions a hop, temperature 1, in a world that training never searches. The English experiment has one cold
-start, `OUT/coldstarts/english` and `english-proposer`, made by `ssp warmup` where it is not there yet, in two and a half
-hours; `ssp eval` scores it once, and each run's last checkpoint.
+Evaluation: 400 questions a hop, temperature 1, in a world that training never searches. The English experiment begins with
+the shipped starts, and asks 64 a hop, greedy.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from ssp.telemetry.runlog import read_metrics  # noqa: E402
 
 HERE, RESULTS = Path(__file__).resolve().parent, REPO / "docs" / "experiments"
-PER_HOP, HELDOUT = 400, "world:english"
-ENGLISH, PROPOSER = "english", "english-proposer"
+PER_HOP = 400
 # An arm that collapses is a finding, and is played to its end like the others.
 ALWAYS = [
     "resume=auto",
@@ -77,9 +75,8 @@ def missing(name: str, about: dict[str, Any], seeds: int, arms: Sequence[str]) -
 
 def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[str]:
     """What plays one run."""
-    cold = first(about, seed)
+    cold = seed % about["coldstarts"]
     start = [f"defaults.model={policy(folder.parents[1], cold)}"] if cold else []
-    start += [f"proposer.model={policy(folder.parents[1], PROPOSER)}"] if cold == ENGLISH else []
     told = [f"run.dir={folder}", f"seed={seed}", *start, *ALWAYS, f"eval.final_questions_per_hop={about['per_hop']}"]
     return [
         sys.executable,
@@ -92,39 +89,17 @@ def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[st
     ]
 
 
-def first(about: dict[str, Any], seed: int) -> int | str:
-    """The cold start of a seed; 0 is the shipped one."""
-    return ENGLISH if about["config"] == ENGLISH else int(seed % about["coldstarts"])
-
-
-def policy(out: Path, cold: int | str) -> Path:
+def policy(out: Path, cold: int) -> Path:
     """The folder of a cold start that is not shipped."""
     return out / "coldstarts" / str(cold)
 
 
-def teach(out: Path, cold: int | str) -> None:
+def teach(out: Path, cold: int) -> None:
     """Make that folder, where it is not there yet."""
-    made: dict[int | str, list[str]] = {cold: [str(HERE.parent / "coldstart" / "teach.py"), "--seed", str(cold)]}
-    if cold == ENGLISH:
-        warmup = ["-m", "launch.warmup", "--config", ENGLISH]
-        more = ["--role", "proposer", "warmup.epochs=1"]
-        more += [f"defaults.model={policy(out, ENGLISH)}"]
-        made = {ENGLISH: warmup, PROPOSER: [*warmup, *more]}
-    for name, words in made.items():
-        if not (policy(out, name) / "ssp.json").exists():
-            line = [sys.executable, *words, "--out", str(policy(out, name))]
-            subprocess.run(line, cwd=REPO, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-
-
-def score(about: dict[str, Any], learned: Path, summary: Path) -> dict[str, Any]:
-    """A policy's held-out accuracy in English, as training's own evaluations say it. Asked once: `summary` keeps it."""
-    if not summary.exists():
-        told = ["--config", ENGLISH, "warmup.data=", "--policy", str(learned), "--per-hop", str(about["per_hop"])]
-        line = [sys.executable, "-m", "launch.eval", *told, "--data", HELDOUT, "--summary", str(summary)]
+    made = policy(out, cold)
+    if not (made / "ssp.json").exists():
+        line = [sys.executable, str(HERE.parent / "coldstart" / "teach.py"), "--seed", str(cold), "--out", str(made)]
         subprocess.run(line, cwd=REPO, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
-    found = json.loads(summary.read_text())
-    said = {f"eval/accuracy_{hop}hop": found[f"{HELDOUT} {hop}hop"]["em"]["mean"] for hop in (1, 2, 3)}
-    return {"eval/items": found[HELDOUT]["rows"], "eval/accuracy_mean123": mean(said.values()), **said}
 
 
 def twin(about: dict[str, Any], arm: str, seed: int) -> dict[str, Any] | None:
@@ -157,11 +132,7 @@ def play(name: str, about: dict[str, Any], arm: str, seed: int, out: Path) -> No
     if code not in (0, 1) or not (folder / "metrics.jsonl").exists():
         print(f"{name} {arm} seed {seed}: exit {code}, see {log.name}", flush=True)
         return
-    scores = []
-    if about["config"] == ENGLISH:
-        cold = policy(out, ENGLISH)
-        scores = [score(about, cold, cold.with_suffix(".json")), score(about, folder, folder / "score.json")]
-    found = figures(folder, scores)
+    found = figures(folder)
     keep(name, {"arm": arm, "seed": seed, "cold": seed % about["coldstarts"], "exit": code, **found})
 
 
@@ -174,20 +145,17 @@ def keep(name: str, row: dict[str, Any]) -> None:
     print(f"{name} {row['arm']} seed {row['seed']}: exit {row['exit']}, end {end}", flush=True)
 
 
-def figures(folder: Path, scores: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """The figures of a run that ended: held-out accuracy at start and end, its curve, the game's curves every 5 steps, CPU.
-    `scores`: those of start and end where the run did not evaluate."""
+def figures(folder: Path) -> dict[str, Any]:
+    """The figures of a run that ended: held-out accuracy at start and end, its curve, the game's curves every 5 steps, CPU."""
     lines = read_metrics(folder / "metrics.jsonl")
     games = [line for line in lines if line["role"] == "game"]
     # The first and the last evaluation ask all questions, those between half of them.
     evals = [line for line in lines if line["role"] == "eval" and "eval/accuracy_mean123" in line]
-    evals = [{"step": step, **found} for step, found in zip((0, len(games)), scores, strict=False)] or evals
     last = evals[-1] if len(evals) > 1 and evals[-1]["eval/items"] == evals[0]["eval/items"] else None
     asked = [line.get("game/accepted", 0.0) for line in games]  # none where questions are given
     junk = [(line.get("game/junk_rate", 0.0) * count, count) for line, count in zip(games, asked, strict=True)]
     cpu, faults = folder / "cpu.json", folder / "faults.json"
     spent = json.loads(cpu.read_text()) if cpu.exists() else None
-    spent = {"0": 0.0, **spent} if scores and spent and "1" in spent else spent
     stale = {
         f"stale_{role}": [line["staleness/mean"] for line in lines if line["role"] == role and "staleness/mean" in line]
         for role in ("proposer", "solver")
@@ -251,7 +219,7 @@ def main() -> int:
     wanted = missing(given.name, about, given.seeds or about["seeds"], given.arms or list(about["arms"]))
     wanted = [one for one in wanted if given.cold in (None, one[1] % about["coldstarts"])]
     out = given.out.absolute()
-    for cold in sorted({first(about, seed) for _, seed in wanted} - {0}, key=str):
+    for cold in sorted({seed % about["coldstarts"] for _, seed in wanted} - {0}):
         teach(out, cold)
     with ThreadPoolExecutor(given.jobs) as pool:
         for job in [pool.submit(play, given.name, about, *one, out) for one in wanted]:
