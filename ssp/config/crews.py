@@ -77,10 +77,10 @@ def at_once(cfg: Config, role: str) -> int:
 
 
 def evaluated(cfg: Config) -> int:
-    """Questions of an evaluation that one player tries at a time, at most: two of its shares of a
-    training batch, so that an evaluation takes little more memory than training."""
+    """Questions of an evaluation that one player tries at a time, at most: its share of a training
+    batch, so that an evaluation takes no more memory, but 64 where that is fewer."""
     answerer = cfg.spec.answerer
-    return 2 * -(-played(cfg, answerer) // cfg.placement.players[answerer])
+    return max(64, -(-played(cfg, answerer) // cfg.placement.players[answerer]))
 
 
 def ranks(cfg: Config, learner: str) -> int:

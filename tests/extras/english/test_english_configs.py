@@ -26,7 +26,7 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
         own["defaults"]["engine"].pop("device", None)
         own["defaults"]["engine"].pop("dtype")
         own["defaults"]["learner"].pop("token_budget")
-        own["game"].pop("refill", None)  # a larger batch in its place
+        own["defaults"]["learner"].pop("checkpointing", None)
         own["solver"]["learner"].pop("minibatch", None)
         own["solver"]["learner"].pop("lr")
         own["eval"].pop("every")
