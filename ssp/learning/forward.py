@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 
 from ssp.learning.packing import Line, lay_out, packs
 
-CELLS, HOST_CELLS = 2**26, 2**24
-"""Logits at a time (256 MB in float32), and on a CPU; the chunks of a longer micro-batch are
-computed again in the backward pass."""
+CELLS = 2**26
+"""Logits at a time (256 MB in float32); the chunks of a longer micro-batch are computed again in
+the backward pass."""
 
 Compare = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(policy [M, V] log-probs, reference [M, V], sampled [M], behaviour [M] or None) → KL [M]."""
@@ -46,7 +46,7 @@ def score(
     *,
     reference: Any = None,
     entropy_gradient: bool = False,
-    cells: int = 0,
+    cells: int = CELLS,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probs, entropy (nats) and KL, each [M], of the tokens of `ids` (long [B, T], right-padded)
     where `mask` (bool [B, T]) is true, row by row. The entropy has a gradient only when asked for;
@@ -54,8 +54,7 @@ def score(
 
     Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1.
     `compare`: the KL to the model `reference`, with the log-probs of the sampled tokens when drawn
-    (`behaviour` [M], None: importance weights are 1). `cells`: logits at a time; 0: as many as
-    `CELLS` and `HOST_CELLS` say."""
+    (`behaviour` [M], None: importance weights are 1)."""
     sampled = ids[:, 1:][mask[:, 1:]]
     line = lay_out(ids, mask) if packs(model) else None
     hidden = states(model, ids, mask, line)
@@ -82,8 +81,7 @@ def score(
         return logprobs, entropy, compare(policy, held_to, sampled[at], drawn_with)
 
     vocabulary = len(model.get_output_embeddings().weight)
-    usual = HOST_CELLS if ids.device.type == "cpu" else CELLS
-    size = max(1, (cells or usual) // vocabulary)
+    size = max(1, cells // vocabulary)
     if len(sampled) <= size:
         return chunk(hidden, other, slice(None))
     parts = []

@@ -27,9 +27,9 @@ BUCKET = 200_000_000
 LIVE = 1_000_000_000
 """Weights that stage 3 holds gathered at a time, and parameters that it steps at a time
 (DeepSpeed's own defaults)."""
-CELLS, HOST_CELLS, CELL_BYTES = 2**26, 2**24, 24
-"""Logits at a time (as `ssp.learning.forward` has them), also on a CPU, and bytes of each in the
-backward pass: logits, softmax, exponential and entropy product, two gradients, float32 each."""
+CELLS, CELL_BYTES = 2**26, 24
+"""Logits at a time (as `ssp.learning.forward.CELLS`), and bytes of each in the backward pass:
+logits, softmax, exponential and entropy product, two gradients, float32 each."""
 
 TRACES = 8
 """Bytes at the peak for each byte of a file of traces that a rank reads to rehearse them (2,000
@@ -182,7 +182,7 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> list[
     widest = 2 * shape.mlp + 2 * shape.hidden
     passing = tokens * way.product * widest  # comes and goes in the widest layer
     activations = kept(shape, tokens, way, learner.checkpointing) + passing
-    logits = CELL_BYTES * min(CELLS if gpu else HOST_CELLS, tokens * shape.vocab)
+    logits = CELL_BYTES * min(CELLS, tokens * shape.vocab)
 
     needs = [Need("activations", activations, turn=True), Need("logits", logits, turn=True)]
     if way.product < way.stream:
