@@ -204,7 +204,7 @@ INTRODUCTION = """
 Each is a file of arms in `tests/bench/experiments/`; a runner plays what is missing, on two CPU cores a run takes two to
 four minutes, and a page is made of the rows (`NAME.jsonl`). All arms of a seed start from the same cold start and differ by
 what the arm names. Intervals are 95 %, bootstrapped over cold starts, then seeds within them; few cold starts give wide
-ones, and below three none is given. But for `english` (half an hour a run, and once a warm start of two and a half) the world
+ones, and below three none is given. But for `english` (half an hour to an hour a run) the world
 is small (390 entities, questions of one to three hops, a policy of 134 k weights): these pages say whether a mechanism does
 here what the paper says it does there, and are no evidence about large models.
 [Measured](measured.md) has figures that are no experiment.
