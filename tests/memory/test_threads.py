@@ -35,7 +35,7 @@ def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:
     assert episodes(one, "proposer") == episodes(four, "proposer") == 96 // one.placement.players["proposer"]
 
 
-@pytest.mark.parametrize(("role", "each"), [("proposer", 32), ("solver", 128)])
+@pytest.mark.parametrize(("role", "each"), [("proposer", 32), ("solver", 96)])
 def test_players_share_a_batch(role: str, each: int) -> None:
-    """And a solver the 384 questions of an evaluation, of which it plays at most two training shares at once."""
+    """And a solver the 384 questions of an evaluation, of which it plays at most a training share at once."""
     assert episodes(load("quickstart", ["placement.proposers=3", "placement.solvers=3"]), role) == each

@@ -235,12 +235,12 @@ def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
     assert (states["kept"], states["voided"]) == (7, 2 if len(table.solvers.calls[1][2][0]) == 2 else 3)
 
 
-def test_an_evaluation_is_played_in_parts_of_two_training_shares(tmp_path: Path) -> None:
+def test_an_evaluation_is_played_in_parts_of_64_or_a_training_share(tmp_path: Path) -> None:
     """All at once, a model of ordinary size would want a cache for hundreds of episodes."""
     table = Table(tmp_path, config(solver__batch=1, game__attempts=2))
-    tasks = [Task(f"eval/x/{i}", "eval/x", SOLVER, 0, i, {"question": "a b ?"}) for i in range(11)]
+    tasks = [Task(f"eval/x/{i}", "eval/x", SOLVER, 0, i, {"question": "a b ?"}) for i in range(200)]
     briefs = table.run(table.stages.evaluate(1, "eval-x-1", tasks, WEIGHTS, Clock()))
-    assert [b.final for b in briefs] == [f"e {i} ?" for i in range(11)]
+    assert [b.final for b in briefs] == [f"e {i} ?" for i in range(200)]
     played = [args for _, method, args in table.solvers.calls if method == "play"]
-    assert max(len(args[0]) for args in played) == 2 and len(played) == 6
+    assert sorted(len(args[0]) for args in played) == [33] * 4 + [34] * 2
     assert len({args[1].stem for args in played}) == 6
