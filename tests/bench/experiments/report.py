@@ -26,7 +26,10 @@ from run import HERE, RESULTS, experiment, rows  # noqa: E402
 
 Row = Mapping[str, Any]
 COLUMNS = ("start", "end", "hop1", "hop2", "hop3", "train", "junk")
-INK = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf")
+INK = (
+    *("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf"),
+    *("#e377c2", "#7f7f7f", "#bcbd22", "#1b4f72", "#7b241c"),
+)
 DRAWS = 10_000
 
 

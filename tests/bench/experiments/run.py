@@ -44,6 +44,7 @@ ALWAYS = [
     "health.on_collapse=warn",
 ]
 CURVES = ("game/win_rate", "game/valid_rate", "game/hops_mean", "game/junk_rate")
+AUDIT = ("label_truth", "false_agreement")
 
 
 def experiment(name: str) -> dict[str, Any]:
@@ -170,6 +171,7 @@ def figures(folder: Path) -> dict[str, Any]:
         "junk": sum(bad for bad, _ in junk) / max(1.0, sum(all_ for _, all_ in junk)),
         "nosearch": last and last.get("eval/nosearch/accuracy"),
         **trends(games),
+        **audits(games),
         "curve": {int(line["step"]): round(line["eval/accuracy_mean123"], 4) for line in evals},
         "curve3": {int(line["step"]): round(line["eval/accuracy_3hop"], 4) for line in evals},
         "game": {name: [round(line[name], 4) if name in line else None for line in games[4::5]] for name in CURVES},
@@ -190,6 +192,13 @@ def batches(games: Sequence[Mapping[str, Any]], size: int) -> dict[str, Any]:
         "refills": mean(line.get("game/refills", 0.0) for line in games),
         "tokens": {"0": 0.0, **{str(int(line["step"])): spent for line, spent in zip(games, sums, strict=True)}},
     }
+
+
+def audits(games: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What the oracle says of the second half of the steps, as means. Empty where nothing was audited."""
+    late = games[len(games) // 2 :]
+    told = {name: [line[f"audit/{name}"] for line in late if f"audit/{name}" in line] for name in AUDIT}
+    return {name: round(mean(values), 4) for name, values in told.items() if values}
 
 
 def trends(games: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
