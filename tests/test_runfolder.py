@@ -13,6 +13,7 @@ import pytest
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.models import resolve
+from ssp.config.load import load, names
 from ssp.config.schema import Config, RunConfig
 from ssp.record.runfolder import RunFolder, check_space, locate, open_run
 
@@ -232,3 +233,24 @@ def test_a_disk_without_locks_is_named(home, monkeypatch):
     with pytest.raises(InputError, match="has locks. Found: .*Function not implemented"):
         RunFolder(folder.path).hold()
     assert not RunFolder(folder.path).held
+
+
+def test_a_run_with_options_of_a_reward_goes_on(home):
+    """Each option stands in config.yaml by its own name, and none lies in the default."""
+    cfg = Config(resume="auto")
+    cfg.solver.reward_options = {"search_cost": 0.05}
+    with_state(open_run(cfg, "q"))
+    assert locate(cfg, "q").resumed
+    cfg.solver.reward_options = {"search_cost": 0.1}
+    with pytest.raises(InputError, match="solver.reward_options.search_cost was 0.05 and is now 0.1"):
+        locate(cfg, "q")
+    cfg.solver.reward_options = {}
+    with pytest.raises(InputError, match="solver.reward_options.search_cost was 0.05 and is now None"):
+        locate(cfg, "q")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_configuration_goes_on_with_its_own_settings(name, home):
+    cfg = load(name, ["resume=auto"])
+    with_state(open_run(cfg, "q"))
+    assert locate(cfg, "q").resumed

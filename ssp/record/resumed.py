@@ -28,7 +28,9 @@ def check_settings(file: Path, cfg: Config) -> None:
         block = key.split(".")[0]
         may_change = block in MAY_CHANGE and not (falls and block == "steps")
         before, after = then.get(key), now.get(key)
-        if not may_change and before != after:
+        # What lies in a block stands by its own key; an empty one says nothing.
+        same = before == after or {} in (before, after)
+        if not may_change and not same:
             changed.append(key)
             told.append(f"{key} was {before!r} and is now {after!r}")
 
