@@ -182,13 +182,15 @@ def test_voids_are_counted_and_leave_both_sides_of_a_difference(tmp_path: Path) 
 def test_json_says_what_the_tables_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [
         str(made(tmp_path / "a", {0: LOW, 3: MID}, kept=(3,))),
-        str(made(tmp_path / "b", {0: LOW, 3: HIGH}, ["solver.learner.lr=0.125"])),
+        str(made(tmp_path / "b", {0: LOW, 3: HIGH}, ["solver.learner.lr=0.125", "solver.reward_options.search_cost=0.05"])),
     ]
     assert compare.main([*runs, "--json", "--metric", "eval/accuracy_2hop"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [run["end"]["value"] for run in found["runs"]] == [0.8, 0.6]
     assert found["runs"][0]["checkpoint"]["version"] == 4 and found["runs"][1]["checkpoint"] is None
     assert found["settings"]["solver.learner.lr"][1] == 0.125
+    options = {key: values for key, values in found["settings"].items() if "reward_options" in key}
+    assert options == {"solver.reward_options.search_cost": [None, 0.05]}
     (pair,) = found["differences"][0]["pairs"]
     assert pair["questions"] == 20 and pair["difference"]["mean"] == pytest.approx(-0.2)
     assert compare.main([*runs, "--metric", "eval/accuracy_2hop"]) == 0

@@ -178,7 +178,8 @@ def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
     for key in sorted({key for run in runs for key in run.settings}):
         values = [run.settings.get(key) for run in runs]
         shown = key.split(".")[0] not in HIDDEN
-        if shown and any(value != values[0] for value in values):
+        # What lies in a block stands by its own key; an empty one says nothing.
+        if shown and {} not in values and any(value != values[0] for value in values):
             different[key] = values
     return different
 
