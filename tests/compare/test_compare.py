@@ -180,9 +180,10 @@ def test_voids_are_counted_and_leave_both_sides_of_a_difference(tmp_path: Path) 
 
 
 def test_json_says_what_the_tables_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ["solver.learner.lr=0.125", "solver.reward_options.search_cost=0.05"]
     runs = [
         str(made(tmp_path / "a", {0: LOW, 3: MID}, kept=(3,))),
-        str(made(tmp_path / "b", {0: LOW, 3: HIGH}, ["solver.learner.lr=0.125", "solver.reward_options.search_cost=0.05"])),
+        str(made(tmp_path / "b", {0: LOW, 3: HIGH}, told)),
     ]
     assert compare.main([*runs, "--json", "--metric", "eval/accuracy_2hop"]) == 0
     found = json.loads(capsys.readouterr().out)
