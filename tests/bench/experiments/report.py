@@ -95,7 +95,8 @@ def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
     """Markdown lines: a row an arm, and the paired differences."""
     columns = [*COLUMNS, *about.get("shown", [])]
     said = ["| arm | runs | " + " | ".join(columns) + " | CPU s |", "|---" * (len(columns) + 3) + "|"]
-    for arm in about["arms"]:
+    played = [arm for arm in about["arms"] if any(row["arm"] == arm for row in found)]
+    for arm in played:
         mine = [row for row in found if row["arm"] == arm]
         cells = [_cell([row[name] for row in mine if row.get(name) is not None]) for name in columns]
         spent = [max(row["cpu"].values()) for row in mine if row["cpu"]]
@@ -103,7 +104,7 @@ def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
     said += ["", f"Arm minus `{about['control']}`, mean and 95 % interval over pairs (from three cold starts on):", ""]
     compared = COMPARED | (TOKENS if all(row.get("tokens") for row in found) else {})
     said += ["| arm | pairs | " + " | ".join(compared) + " |", "|---" * (len(compared) + 2) + "|"]
-    for arm in about["arms"]:
+    for arm in played:
         if arm == about["control"]:
             continue
         cells, count = [], 0
@@ -112,6 +113,8 @@ def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
             count = max(count, sum(map(len, pairs.values())))
             cells.append(_difference(pairs))
         said.append(f"| {arm} | {count} | " + " | ".join(cells) + " |")
+    if missing := [f"`{arm}`" for arm in about["arms"] if arm not in played]:
+        said += ["", f"Not played yet: {', '.join(missing)}."]
     return said
 
 
