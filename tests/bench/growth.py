@@ -1,7 +1,7 @@
 """How cost grows with the work: measured points, a fitted line with its residual, and what it says of sizes that do not fit.
 
     python tests/bench/growth.py games                                  # 10 to 10,000 games in flight; 1 minute
-    python tests/bench/growth.py steps --points 30000                   # a long run; 4 minutes
+    python tests/bench/growth.py steps --points 100000                  # a long run; 13 minutes
     python tests/bench/growth.py ledger --points 100000 1000000         # 3 minutes (10000000: 25)
     python tests/bench/growth.py corpus --points 100000 400000          # 3 minutes (5000000: 20)
 
