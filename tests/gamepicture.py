@@ -113,7 +113,10 @@ def shipped() -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        Path(sys.argv[2]).write_text(picture({sys.argv[1]: games.find(sys.argv[1])}))
-    else:
-        PICTURE.write_text(shipped())
+    match sys.argv[1:]:
+        case []:
+            PICTURE.write_text(shipped())
+        case [own, out]:
+            Path(out).write_text(picture({own: games.find(own)}))
+        case _:
+            sys.exit(__doc__)

@@ -28,9 +28,9 @@ def check_settings(file: Path, cfg: Config) -> None:
         block = key.split(".")[0]
         may_change = block in MAY_CHANGE and not (falls and block == "steps")
         before, after = then.get(key), now.get(key)
-        # What lies in a block stands by its own key; an empty one says nothing.
-        same = before == after or {} in (before, after)
-        if not may_change and not same:
+        # What lies in a block stands by its own key; an empty one is as good as none.
+        unset = before in (None, {}) and after in (None, {})
+        if not (may_change or unset or before == after):
             changed.append(key)
             told.append(f"{key} was {before!r} and is now {after!r}")
 
