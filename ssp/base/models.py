@@ -18,6 +18,8 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 """Files of a model in the Hugging Face layout. The index names the files of weights where there are
 several."""
+RECORD = "ssp.json"
+"""What this project writes of a model that it made (ssp.record.manifest)."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -156,13 +158,15 @@ def fetched(name: str) -> Path:
 
 def find(name: str, key: str) -> Path | None:
     """The folder of a model, by its path or by the name of a downloaded one; None where it is not
-    on this machine. `key`: the setting that names it."""
+    on this machine. `key`: the setting that names it. InputError for a shipped model of an older
+    version of this package."""
     given = resolve(name, key)
     if given.is_dir():
         return given
     if not _HUB_NAME.fullmatch(name) and name not in PUBLISHED:
         return None
     if fetched(name).is_dir():
+        _check_shipped(name)
         return fetched(name)
     if name in PUBLISHED:
         return None
@@ -173,6 +177,19 @@ def find(name: str, key: str) -> Path | None:
         return Path(snapshot_download(name, local_files_only=True))
     except LocalEntryNotFoundError:
         return None
+
+
+def _check_shipped(name: str) -> None:
+    """InputError when the fetched folder of `name` was made from another adapter than this package
+    ships, as after an upgrade. Other models have the revision that was asked for."""
+    known = PUBLISHED.get(name)
+    if known is None or known.type != "adapter":
+        return
+    made_from = read_json(fetched(name) / RECORD).get("adapter")
+    (shipped,) = known.sha256.values()
+    value = f"{fetched(name)} is made from {made_from}"
+    step = f"remove that folder, and run ssp download {name}"
+    hold(made_from == shipped, f"{name} is made from the adapter {shipped}", value, step)
 
 
 def folder(name: str, key: str) -> Path:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ssp.base.errors import InvariantError, hold
+from ssp.base.models import RECORD
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.engines.folder import ModelFolder
 from ssp.learning import backends, checkpoint, lora
@@ -26,7 +27,7 @@ from ssp.learning.figures import Work, matrix_rate
 from ssp.learning.forward import score
 from ssp.learning.objective import Objective
 from ssp.learning.packing import prepare
-from ssp.record.manifest import RECORD, check_files, protocol_of, read_record, seal
+from ssp.record.manifest import check_files, protocol_of, read_record, seal
 
 OPTIMIZER = "optimizer"
 CRITIC = "critic"

@@ -13,12 +13,11 @@ from typing import Any
 from ssp.base import cache
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
-from ssp.base.models import read_json
+from ssp.base.models import RECORD, read_json
 
 EXACT = "tokenization_exact.py"
 """The class that a tokenizer's configuration names, so that `AutoTokenizer` reads tokenizer.json as
 it is."""
-RECORD = "ssp.json"
 
 
 def read_record(folder: Path) -> dict[str, Any]:

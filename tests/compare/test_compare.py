@@ -14,10 +14,11 @@ import pytest
 from launch import compare
 from ssp.base.episode import EVALUATION, Episode, State
 from ssp.base.errors import Fault, InputError
+from ssp.base.models import RECORD
 from ssp.config.load import to_yaml
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
-from ssp.record.manifest import RECORD, read_record
+from ssp.record.manifest import read_record
 from ssp.record.runfolder import LOCK, RunFolder
 from ssp.selfplay.best import METRIC, PLAIN, Evaluations
 from ssp.selfplay.settings import load

@@ -14,7 +14,7 @@ from launch.download import make_adapted
 from ssp.base import models, published
 from ssp.base.errors import InputError
 from ssp.base.files import digest
-from ssp.base.published import PUBLISHED
+from ssp.base.published import PUBLISHED, PublishedFile
 from ssp.engines.adapted import DOWN, UP, make
 from ssp.engines.folder import ModelFolder
 from ssp.learning.coldstart import ARTEFACT
@@ -107,3 +107,19 @@ def test_what_is_shipped_is_what_is_named(name: str) -> None:
     item = PUBLISHED[name]
     assert digest(item.installed()) == item.sha256[item.files[0]]
     assert PUBLISHED[item.repo].type == "package", "its base is made of an installed package"
+
+
+def test_a_start_that_an_older_version_made_is_refused_by_a_run(
+    base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "fetched", lambda name: tmp_path / name)
+    folder = tmp_path / "english-solver"
+    assert make(adapter, base, folder, digest(adapter))
+    with pytest.raises(
+        InputError, match=r"english-solver is made from the adapter \w{64}.*ssp download english-solver"
+    ):
+        models.folder("english-solver", "solver.model")
+
+    shipped = PublishedFile("base", "adapter", sha256={"adapter.safetensors": digest(adapter)})
+    monkeypatch.setitem(PUBLISHED, "english-solver", shipped)
+    assert models.folder("english-solver", "solver.model") == folder
