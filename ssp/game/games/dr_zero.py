@@ -1,6 +1,6 @@
 """Dr. Zero (arXiv 2601.07055): a proposer reads a passage, chooses an answer in it and asks for that
 over `h` hops; nobody verifies; a form score decides what is kept. As published the two learn in
-turns, 50 steps of the proposer and an epoch of the solver; `AT_ONCE` lets both learn always, which
+turns, 50 steps of the proposer and 50 of the solver; `AT_ONCE` lets both learn always, which
 is ours. So is that the prompt shows 200 words of a passage, for the paper's 256 tokens.
 
 Of the games about a passage the first is the one that the proposer learns from, and which is only

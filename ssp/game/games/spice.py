@@ -1,6 +1,6 @@
 """SPICE (arXiv 2510.24684): a challenger reads a document that the reasoner never sees, and asks
-about it; the reasoner answers from memory. The challenger is paid for questions that are answered
-about half of the time.
+about it; the reasoner answers from memory. One policy plays both. The challenger is paid for
+questions that are answered about half of the time.
 
 Ours: the closed book is a prompt of its own and a search that finds nothing."""
 
@@ -74,6 +74,7 @@ GAME = GameSpec(
     rows=DOCUMENTS,
     prompts={"document": ASK, "recall": RECALL},
     settings={
+        "defaults.policy": "shared",
         "game.attempts": 8,
         "defaults.algorithm": "dr_grpo",
         "referee.verifier": "none",
