@@ -114,6 +114,28 @@ def test_a_changed_setting_is_refused_and_shown(home):
     assert folder.config.read_bytes() == before
 
 
+def test_the_steps_at_which_a_league_takes_members_are_no_saving_alone(home):
+    def typed(every: int, match: str) -> Config:
+        return load(
+            "quickstart", [f"save.every={every}", f"league.match={match}", "resume=auto", f"run.dir=runs/{match}"]
+        )
+
+    for match in ("self", "prioritised"):
+        with_state(open_run(typed(5, match), "q"))
+    assert locate(typed(1, "self"), "q").resumed
+    with pytest.raises(InputError, match=r"save\.every was 5 and is now 1"):
+        locate(typed(1, "prioritised"), "q")
+
+
+def test_a_setting_that_is_gone_counts_for_no_role_of_any_name(home):
+    cfg = load("spice-qwen3-4b", ["resume=auto", "run.dir=runs/spice"])
+    folder = with_state(open_run(cfg, "q"))
+    stored = folder.config.read_text()
+    assert "\nchallenger:\n" in stored
+    folder.config.write_text(stored.replace("\nchallenger:\n", "\nchallenger:\n  gamma: 1.0\n"))
+    assert locate(cfg, "q").resumed
+
+
 def test_inside_a_job_a_relative_path_needs_a_home(tmp_path, monkeypatch):
     copy = tmp_path / "session_1" / "runtime_resources" / "working_dir_files" / "pkg"
     copy.mkdir(parents=True)

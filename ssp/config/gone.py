@@ -23,10 +23,11 @@ def table() -> dict[str, str]:
 
 def rows(name: str) -> list[str]:
     """Every row that would be about a key, the nearest first: its name, then the blocks that it lies
-    in; for a role's own key also those of `defaults`. Hydra's + before a name does not count."""
+    in; the first block may be a role's of any name, so also those of `defaults`. Hydra's + before a
+    name does not count."""
     wanted = name.lstrip("+~")
-    role, _, rest = wanted.partition(".")
-    names = [wanted, f"defaults.{rest}"] if role in ("proposer", "solver") else [wanted]
+    _, _, rest = wanted.partition(".")
+    names = [wanted, f"defaults.{rest}"] if rest else [wanted]
 
     listed = []
     for full in names:

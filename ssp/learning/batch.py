@@ -182,9 +182,10 @@ def _earned(
             continue
         if not turns[number]:
             out[number, tokens[-1]] += rewards[number] or 0.0
-        turn_of = episodes[number].log.turns()[positions]
+        of_tokens = episodes[number].log.turns()[positions][tokens]
+        _, turn_of = np.unique(of_tokens, return_inverse=True)  # trained turns alone earn
         for turn, earned in enumerate(turns[number]):
-            of_turn = tokens[turn_of[tokens] == turn]
+            of_turn = tokens[turn_of == turn]
             last = of_turn[-1] if len(of_turn) else tokens[-1]
             out[number, last] += earned
     return out

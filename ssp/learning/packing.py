@@ -168,10 +168,11 @@ class _Piece(NamedTuple):
 def _pieces(rows: Sequence[int], common: Sequence[int], ends: Sequence[int]) -> list[_Piece]:
     """The pieces of `rows`, which end at `ends` and have `common` with the one before."""
     pieces: list[_Piece] = []
-
-    def grow(low: int, high: int, begin: int, parent: int) -> None:
-        """Add what follows `begin` in the rows of places [low, high), which are the same before."""
-        families = []
+    # What follows `begin` in the rows of places [low, high), which are the same before, continues
+    # the piece `parent`.
+    waiting = [(0, len(rows), 0, -1)]
+    for low, high, begin, parent in waiting:
+        families: list[list[int]] = []
         for place in range(low, high):
             if place == low or common[place] <= begin:
                 families.append([place])
@@ -186,9 +187,7 @@ def _pieces(rows: Sequence[int], common: Sequence[int], ends: Sequence[int]) -> 
                 alike = [rows[place] for place in (first, *others)]
                 pieces.append(_Piece(alike, begin, end, parent))
             if others:
-                grow(first, others[-1] + 1, end, above)
-
-    grow(0, len(rows), 0, -1)
+                waiting.append((first, others[-1] + 1, end, above))
     return pieces
 
 

@@ -13,20 +13,23 @@ MAY_CHANGE = ("steps", "resume", "run", "save", "health", "placement", "ray", "t
 
 def check_settings(file: Path, cfg: Config) -> None:
     """InputError when a setting other than `MAY_CHANGE` is not that of a run's config.yaml, and also
-    `steps`, where a rate falls until these."""
+    `steps`, where a rate falls until these, and `save.every`, by which a league takes members."""
     from ssp.config.load import dotted
 
     now = dotted(cfg)
     then = _settings_of(file, cfg, now)
     path = file.parent
     learning = [cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"]
-    falls = any(block.learner.schedule != "constant" for block in learning)
+    counts = set()
+    if any(block.learner.schedule != "constant" for block in learning):
+        counts.add("steps")
+    if cfg.league.match != "self":
+        counts.add("save.every")
 
     changed = []
     told = []
     for key in sorted({*then, *now}):
-        block = key.split(".")[0]
-        may_change = block in MAY_CHANGE and not (falls and block == "steps")
+        may_change = key.split(".")[0] in MAY_CHANGE and key not in counts
         before, after = then.get(key), now.get(key)
         # What lies in a block stands by its own key; an empty one is as good as none.
         unset = before in (None, {}) and after in (None, {})

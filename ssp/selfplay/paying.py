@@ -112,7 +112,8 @@ class Paying:
         first = self._settled.groups
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
             game = one.game
-            key = (one.brief.role, self._group_of(game))
+            decided_by = "" if graded_by is None else grader
+            key = (one.brief.role, self._group_of(game), decided_by)
             one.group = numbers.setdefault(key, first + len(numbers))
             if one.paid.reward is None:
                 continue

@@ -298,16 +298,16 @@ class Batches:
 
 
 def keep_best(cfg: Config, stage: Keep, games: Sequence[Game]) -> None:
-    """Keep the first game with the highest score about each row; pass over the others."""
+    """Keep the first valid game with the highest score about each row; pass over the others."""
     rows: dict[int, list[Game]] = defaultdict(list)
     for game in games:
         rows[game.number // cfg.game.proposals].append(game)
     for about in rows.values():
-        competing = about
+        competing = [game for game in about if game.valid]
         if stage.among is not None:
             among = stage.among
             competing = [
-                game for game in about if called(cfg, among, object, named(game), cfg, game)
+                game for game in competing if called(cfg, among, object, named(game), cfg, game)
             ]
         scores = [called(cfg, stage.best, Real, named(game), cfg, game) for game in competing]
         best = competing[scores.index(max(scores))] if competing else None

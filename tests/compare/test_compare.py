@@ -161,6 +161,13 @@ def test_runs_of_one_seed_and_start_are_paired_question_by_question(tmp_path: Pa
     assert paired(runs[:1]) == [] and paired([runs[0], runs[4]]) == [], "one arm has nothing to differ from"
 
 
+def test_another_verifier_is_another_arm_and_no_other_start(tmp_path: Path) -> None:
+    typed = {"own": [], "other": [f"referee.model={tmp_path}"]}
+    runs = [Run(RunFolder(made(tmp_path / name, {0: LOW, 3: MID}, more))) for name, more in typed.items()]
+    (versus,) = paired(runs)
+    assert [(pair["ours"], pair["theirs"]) for pair in versus["pairs"]] == [("other", "own")]
+
+
 def test_no_seed_counts_twice(tmp_path: Path) -> None:
     """Of runs with the same settings, seed and start the first one counts, in either arm."""
     lr = ["solver.learner.lr=0.125"]

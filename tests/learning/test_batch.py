@@ -112,6 +112,14 @@ def test_what_a_turn_that_is_not_trained_earned_is_added_to_the_episodes_end():
     assert batch.token_rewards.tolist() == [[0, 0, 0.5, 0, 0, 0, 0, 0, 1.25]]
 
 
+def test_what_trained_turns_earned_is_theirs_behind_one_that_is_not_trained():
+    """Turn 0 was recalled as a whole: settling tells what the other two earned."""
+    episode = in_turns()
+    episode.log.recall(1, 3)
+    batch = collate([episode], [0.75], [0], turns=[(0.25, 0.5)])
+    assert batch.token_rewards.tolist() == [[0, 0, 0, 0, 0, 0, 0.25, 0, 0.5]]
+
+
 def test_an_episode_without_a_token_to_train_is_a_row_that_earns_nothing():
     """All of it was recalled, or it wrote nothing; its reward enters the batch all the same."""
     recalled, silent = in_turns(), Episode("s", "g", "solver", 1, outcome=Outcome.SCORED)

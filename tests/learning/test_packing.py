@@ -335,3 +335,13 @@ def test_rows_that_share_nearly_all_are_not_all_in_one_micro_batch():
     parts = micro_batches(torch.full((40,), 30), torch.arange(40), 100, ids)
     assert sorted(torch.cat(parts).tolist()) == list(range(40))
     assert [len(part) for part in parts] == [10] * 4, "at most 13 have four budgets together"
+
+
+def test_rows_that_each_go_on_where_the_one_before_ends_share_all_of_it():
+    """More of them than Python nests calls."""
+    rows, first = 1100, LEAST + 1
+    ids = torch.arange(rows + first + 1).repeat(rows, 1)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    mask[torch.arange(rows), torch.arange(rows) + first + 1] = True
+    line = lay_out(ids, mask)
+    assert len(line.ids) == rows + first and len(line.asked) == rows

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from fakes import FakeLearner, Stage, proposer, scripted, solver, tokens, verifier, world
 
+from ssp.base.gamespec import Keep
+from ssp.base.played import Game
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
 from ssp.game.games import cross_fit, dr_zero, forms, r_zero, similar
@@ -23,7 +25,7 @@ from ssp.selfplay import documents
 from ssp.selfplay.questions.mixed import GivenQuestions
 from ssp.selfplay.settings import load
 from ssp.selfplay.settled import Settled
-from ssp.selfplay.targets import TargetRow, Targets
+from ssp.selfplay.targets import TargetRow, Targets, keep_best
 from ssp.selfplay.workers import build
 from ssp.views.replay.round import repriced
 
@@ -259,6 +261,33 @@ def test_a_given_question_among_those_of_r_zero_has_its_own_answer(tmp_path: Pat
     assert len(games) == 3 and {game["target"] for game in games} == {"zz"} and {g["win_rate"] for g in games} == {0.0}
 
 
+def test_an_invalid_candidate_is_not_kept() -> None:
+    """Its score is that of a verdict that has none."""
+    cfg = configured("DR_ZERO", game__proposals=4)
+    games = [Game(f"g{at}", at, "", guide=guide, valid=guide < 1.0) for at, guide in enumerate((0.9, 1.0, 0.5, 0.75))]
+    (stage,) = [one for one in cfg.spec.stages if isinstance(one, Keep)]
+    keep_best(cfg, stage, games)
+    assert [game.id for game in games if game.passed_over] == ["g2"]
+
+
+def test_proposals_that_different_graders_decided_are_in_different_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graders: dict[tuple[int, int], set[str]] = defaultdict(set)
+    made = Settled.give_credit
+
+    def watched(self: Settled, role: str, credits: Sequence[Credit]) -> None:
+        for scored in self.samples[role] if role == "proposer" else ():
+            graders[self.step, scored.group].add(scored.grader.split(":")[0])
+        made(self, role, credits)
+
+    monkeypatch.setattr(Settled, "give_credit", watched)
+    sizes = {"proposer__batch": 32, "solver__batch": 32, "game__proposals": 2, "proposer__algorithm": "grpo"}
+    Field(configured("CROSS_FIT", **sizes), tmp_path / "run").whole()
+    assert set(cross_fit.FOLDS) <= set().union(*graders.values())
+    assert {len(told) for told in graders.values()} == {1}
+
+
 @pytest.mark.covers("GA-04")
 def test_searchmaster_learns_nothing_from_a_seed_whose_best_question_earns_the_least(tmp_path: Path) -> None:
     cfg = configured("SEARCHMASTER", proposer__batch=8, solver__batch=6, game__proposals=2, defaults__tools="[search]")
@@ -294,7 +323,9 @@ def test_cross_fit_pays_by_who_never_trained_on_the_source(tmp_path: Path) -> No
         (3, [SEARCHES, THINKS], 1, "x y", "x y", (1 + 1 + 2 / 3 + 1) / 4),
         (2, [THINKS], 0, "x", "x", 0.75),  # tool 0
         (4, [SEARCHES, SEARCHES, SEARCHES], 2, "x", "x", 0.75),  # one call was not answered
+        (1, [SEARCHES], 0, "x", "x", 1.0),  # nor was this one, and one fact takes none
         (1, [THINKS], 0, "one two three four five six seven", "one two three four five six seven", 0.875),
+        (1, [THINKS], 0, "The Lord of the Rings: the Return", "lord of rings return", 1.0),  # as normalised
         (2, [SEARCHES, THINKS], 1, "x", "nothing of it", 0.75),
         (1, [Message(False, 0), THINKS], 0, "yes", "", 0.875),
         (1, [THINKS], 0, "who", "who", 0.0),  # stands in the question

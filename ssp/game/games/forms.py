@@ -103,10 +103,8 @@ def form_score(
 def _tool_score(calls: int, answered: int, hops: int) -> float:
     """Whether the question was searched for as often as its hops ask for; the passage itself is
     one."""
-    if calls == 0:
+    if calls == 0 or calls != answered:
         return 1.0 if hops == 1 else 0.0
-    if calls != answered:
-        return 0.0
     return min((1 + calls) / hops, 1.0)
 
 
@@ -115,7 +113,7 @@ def _answer_score(answer: str, read: str) -> float:
     known = normalise(answer)
     if known not in ("yes", "no") and known not in normalise(read):
         return 0.0
-    words = len(answer.split())
+    words = len(known.split())
     if words <= 5:
         return 1.0
     return 0.5 if words <= 10 else 0.0

@@ -34,6 +34,8 @@ _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
 
 ANYWAY = tuple(key for key in MAY_CHANGE if key != "steps")
 """Settings in which runs of one arm may differ: a longer run is another arm."""
+GRADERS = ("judge.model", "referee.model")
+"""Models that nobody begins with: another one is another arm."""
 NO_METRIC = "none yet: let it evaluate first"
 HIDDEN = ("run", "resume", "ray", "telemetry")
 """Settings that say where a run is and who watches it."""
@@ -256,7 +258,7 @@ def _place(run: Run) -> tuple[str, str]:
     arm: list[object] = []
     start: list[object] = []
     for key, value in sorted(run.settings.items()):
-        starts = key == "seed" or (key.endswith(".model") and key != "judge.model")
+        starts = key == "seed" or (key.endswith(".model") and key not in GRADERS)
         if key.split(".")[0] not in ANYWAY:
             (start if starts else arm).append((key, value))
     return repr(arm), repr(start)
