@@ -36,11 +36,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "ssrl-llama3.2-3b": SSRL | {"solver.template": "llama3"}, "ssrl-qwen2.5-7b": SSRL | {"solver.template": "chatml"},
     "ssp-qwen2.5-7b": SSP | {"protocol": "qwen2p5"}, "ssp-qwen3-8b": SSP | {"protocol": "ssp"},
     "ssp-llama3.1-8b": SSP | {"protocol": "llama3p1"},
-    "dr-zero-qwen2.5-3b": {"proposer.algorithm": "hrpo", "solver.learner.max_grad_norm": 0.1, "solver.clip_dual": 3.0},
-    "r-zero-qwen3-4b": {"game.attempts": 10, "solver.kl.coef": 0.01, "solver.clip_high": 0.3, "solver.clip_dual": 3.0},
+    "dr-zero-qwen2.5-3b": {"proposer.algorithm": "hrpo", "solver.learner.max_grad_norm": 0.1, "game.proposals": 6, "solver.clip_dual": 3.0},
+    "r-zero-qwen3-4b": {"game.attempts": 10, "referee.verifier": "none", "solver.kl.coef": 0.01, "solver.clip_high": 0.3, "solver.clip_dual": 3.0},
     "spice-qwen3-4b": {"game.attempts": 8, "challenger.policy": "shared", "challenger.algorithm": "dr_grpo", "reasoner.algorithm": "dr_grpo"},
     "searchmaster-qwen3-8b": {"solver.policy": "shared", "solver.kl.coef": 0.001, "referee.closed_book": True},
-    "cross-fit-qwen2.5-3b": {"proposer.algorithm": "hrpo", "solver_a.sampling.temperature": 0.8},
+    "cross-fit-qwen2.5-3b": {"proposer.algorithm": "hrpo", "solver_a.policy": "own", "solver_a.sampling.temperature": 0.8},
 }  # fmt: skip
 """Recipe → what its system has in code; tests/extras/migration/test_recipe_values.py compares what stands in scripts and yaml files."""
 
