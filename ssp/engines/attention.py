@@ -53,9 +53,17 @@ def fused(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, attn_mask=unseen, scale=1.0)
 
 
-def even(length: int) -> int:
-    """The next multiple of `STEP`: a GPU's kernel would pad another length in every layer."""
+def stepped(length: int) -> int:
+    """The next multiple of `STEP`."""
     return -(-length // STEP) * STEP
+
+
+def even(length: int, dtype: torch.dtype, device: torch.device) -> int:
+    """The number of keys to attend to, of which `length` count: `stepped` where another one costs
+    more. A GPU's kernel would pad it in every layer; of a narrow type oneDNN makes a kernel for
+    each size that it meets."""
+    plain = dtype == torch.float32 and device.type == "cpu"
+    return length if plain else stepped(length)
 
 
 def _spans(pieces: Sequence[Piece]) -> list[slice]:
@@ -71,22 +79,20 @@ def one_by_one(
     token; `groups`: heads that share keys; `dtype`: of the queries."""
     blocks = []
     for piece, span in zip(pieces, _spans(pieces), strict=True):
-        unseen = unseen_by(positions[span], piece.end).to(dtype)
+        length = even(piece.end, dtype, positions.device)
+        unseen = unseen_by(positions[span], length).to(dtype)
         queries = slice(span.start * groups, span.stop * groups)
-        blocks.append((piece, queries, unseen.repeat_interleave(groups, 0)))
+        blocks.append((piece.row, length, queries, unseen.repeat_interleave(groups, 0)))
 
     def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         n, kv, _, d = q.shape
         q = q.transpose(0, 1).reshape(kv, n * groups, d)
         mixed = torch.empty_like(q)
-        for piece, queries, mask in blocks:
-            k = keys[piece.row, :, : piece.end]
-            v = values[piece.row, :, : piece.end]
-            if dtype == torch.float32:
-                scores = torch.baddbmm(mask, q[:, queries], k.transpose(1, 2))
-                mixed[:, queries] = torch.bmm(torch.softmax(scores, -1), v)
-            else:
-                mixed[:, queries] = fused(q[None, :, queries], k[None], v[None], mask)[0]
+        for row, length, queries, mask in blocks:
+            k = keys[row, :, :length]
+            v = values[row, :, :length]
+            scores = torch.baddbmm(mask, q[:, queries], k.transpose(1, 2))
+            mixed[:, queries] = torch.bmm(torch.softmax(scores, -1), v)
         return mixed.view(kv, n, groups * d).transpose(0, 1).reshape(n, -1)
 
     return attend
@@ -109,7 +115,7 @@ def side_by_side(
         column = torch.arange(max(size for _, size, _ in like), device=device)
         # which of the n tokens stands at each place: behind its last one a piece repeats it
         tokens = first[:, None] + torch.minimum(column, sizes[:, None] - 1)
-        length = even(max(end for _, _, end in like))
+        length = stepped(max(end for _, _, end in like))
         unseen = unseen_by(positions[tokens].flatten(), length).to(dtype)
         mask = unseen.view(len(like), 1, -1, length).repeat(1, 1, groups, 1)
         blocks.append((tokens, rows[first], mask))

@@ -2,9 +2,8 @@
 over a KV cache, with tied or own output matrix.
 
 Promises the same function as the stock model (to float32 rounding), on a CPU or a GPU: every tensor
-of a forward is made on the decoder's device. Rewrites, exact in real numbers: norm weights and
-1/sqrt(head_dim) are multiplied into what comes behind them, and without norms of queries and keys
-"rotate half" is a second projection."""
+of a forward is made on the decoder's device. A rewrite, exact in real numbers: norm weights and
+1/sqrt(head_dim) are multiplied into what comes behind them."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ssp.base.errors import InputError
+from ssp.base.products import Matrix
 from ssp.engines.architecture import CPU, Architecture
 from ssp.engines.attention import (
     Attend,
@@ -26,6 +26,7 @@ from ssp.engines.attention import (
     fused,
     one_by_one,
     side_by_side,
+    stepped,
     unseen_by,
 )
 
@@ -34,26 +35,24 @@ from ssp.engines.attention import (
 class _Layer:
     """The packed weights of one layer."""
 
-    # [hidden, 2 * (heads + kv_heads) * head_dim + kv_heads * head_dim]: q k, rotated q k, v
-    qkv: Tensor
-    qkv_bias: Tensor
-    # [heads + kv_heads, head_dim]; where there is one, qkv has no rotated part
-    qk_norm: Tensor | None
-    out: Tensor  # [heads * head_dim, hidden]
-    gate_up: Tensor  # [hidden, 2 * mlp]
-    down: Tensor  # [mlp, hidden]
+    qkv: Matrix  # to (heads + 2 * kv_heads) * head_dim
+    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]
+    out: Matrix
+    gate_up: Matrix  # to 2 * mlp
+    down: Matrix
 
 
 class Cache:
     """Keys and values of each layer, [rows, kv_heads, length, head_dim], in the type of the
-    weights. It only grows, `grown` times so far; unused places are finite."""
+    weights. It only grows, `grown` times so far; unused places are finite. On a CPU the length is
+    the last axis of the keys in memory: their product with few queries is twice as fast then."""
 
     def __init__(self, shape: Architecture, dtype: torch.dtype, device: torch.device) -> None:
         self.shape = shape
         self.dtype = dtype
         self.device = device
         self.rows = self.length = self.grown = 0
-        empty = torch.zeros(0, shape.kv_heads, 0, shape.head_dim, dtype=dtype, device=device)
+        empty = self._zeros(0, shape.kv_heads, 0, shape.head_dim)
         self.keys = [empty] * shape.layers
         self.values = [empty] * shape.layers
 
@@ -63,19 +62,25 @@ class Cache:
             return
         if length > self.length:
             # a fourth more, so that a cache which grows token by token is seldom copied
-            length = even(max(length, min(self.length * 5 // 4, self.shape.context)))
+            length = stepped(max(length, min(self.length * 5 // 4, self.shape.context)))
         rows = max(rows, self.rows)
         length = max(length, self.length)
-        size = (rows, self.shape.kv_heads, length, self.shape.head_dim)
+        kv, d = self.shape.kv_heads, self.shape.head_dim
         for tensors in (self.keys, self.values):
             # one layer after the other, so that there are never two caches at a time
             for layer in range(self.shape.layers):
-                larger = torch.zeros(size, dtype=self.dtype, device=self.device)
+                if tensors is self.keys and self.device.type == "cpu":
+                    larger = self._zeros(rows, kv, d, length).transpose(2, 3)
+                else:
+                    larger = self._zeros(rows, kv, length, d)
                 larger[: self.rows, :, : self.length] = tensors[layer]
                 tensors[layer] = larger
         self.rows = rows
         self.length = length
         self.grown = self.grown + 1
+
+    def _zeros(self, *size: int) -> Tensor:
+        return torch.zeros(size, dtype=self.dtype, device=self.device)
 
     def copy(self, here: Tensor, there: Tensor, length: int) -> None:
         """Make rows `there[i]` what `here[i]` (int64) were before, positions below `length`."""
@@ -114,8 +119,8 @@ class Decoder:
         self.embed = take("model.embed_tokens.weight").to(dtype)
         self.layers = [self._pack(take, layer) for layer in range(shape.layers)]
         head = take("model.embed_tokens.weight" if shape.tied else "lm_head.weight")
-        self.head = (head * take("model.norm.weight")).t().contiguous().to(dtype)
-        self._cos = self._sin = torch.zeros(0, shape.head_dim, device=device)
+        self.head = Matrix((head * take("model.norm.weight")).to(dtype))
+        self._cos = self._sin = torch.zeros(0, shape.head_dim // 2, device=device)
 
     def _pack(self, take: Callable[[str], Tensor], index: int) -> _Layer:
         shape = self.shape
@@ -124,8 +129,8 @@ class Decoder:
         after = take(prefix + "post_attention_layernorm.weight")
         scale = shape.head_dim**-0.5
 
-        def packed(matrix: Tensor) -> Tensor:
-            return matrix.t().contiguous().to(self.dtype)
+        def packed(matrix: Tensor) -> Matrix:
+            return Matrix(matrix.to(self.dtype))
 
         def project(x: str) -> Tensor:
             """Weight, and bias as the last column."""
@@ -142,20 +147,15 @@ class Decoder:
             q_norm = take(prefix + "self_attn.q_norm.weight") * scale
             k_norm = take(prefix + "self_attn.k_norm.weight")
             qk_norm = torch.stack([q_norm] * shape.heads + [k_norm] * shape.kv_heads)
-            qkv = torch.cat([q, k, v])
         else:
-            qk = torch.cat([q * scale, k])
-            first, second = qk.view(-1, 2, shape.head_dim // 2, shape.hidden + 1).unbind(1)
-            rotated = torch.stack([-second, first], 1).view_as(qk)
-            qkv = torch.cat([qk, rotated, v])
-        qkv = qkv.to(self.dtype)
+            q = q * scale
+        qkv = torch.cat([q, k, v]).to(self.dtype)
         out = take(prefix + "self_attn.o_proj.weight")
         gate = take(prefix + "mlp.gate_proj.weight")
         up = take(prefix + "mlp.up_proj.weight")
         down = take(prefix + "mlp.down_proj.weight")
         return _Layer(
-            qkv=packed(qkv[:, :-1]),
-            qkv_bias=qkv[:, -1].contiguous(),
+            qkv=Matrix(qkv[:, :-1].contiguous(), qkv[:, -1].contiguous()),
             qk_norm=qk_norm,
             out=packed(out),
             gate_up=packed(torch.cat([gate, up]) * after),
@@ -166,11 +166,14 @@ class Decoder:
     def become(self, other: Decoder) -> None:
         """Take the weights of another one of the same shape, in place."""
         self.embed.copy_(other.embed)
-        self.head.copy_(other.head)
-        for own_layer, other_layer in zip(self.layers, other.layers, strict=True):
-            for name, own in vars(own_layer).items():
-                if own is not None:
-                    own.copy_(getattr(other_layer, name))
+        self.head.become(other.head)
+        for own, new in zip(self.layers, other.layers, strict=True):
+            if own.qk_norm is not None and new.qk_norm is not None:
+                own.qk_norm.copy_(new.qk_norm)
+            own.qkv.become(new.qkv)
+            own.out.become(new.out)
+            own.gate_up.become(new.gate_up)
+            own.down.become(new.down)
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, x.shape[-1:], eps=self.shape.eps)
@@ -192,44 +195,41 @@ class Decoder:
         n, d = len(ids), shape.head_dim
         if len(self._cos) < cache.length:
             every = torch.arange(cache.length, dtype=torch.float32, device=CPU)[:, None]
-            angles = (every * shape.rope.frequencies(d)).repeat(1, 2)
+            angles = every * shape.rope.frequencies(d)
             self._cos = angles.cos().to(self.device)
             self._sin = angles.sin().to(self.device)
         cos = self._cos.index_select(0, positions)[:, None]
         sin = self._sin.index_select(0, positions)[:, None]
-        heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads, device=self.device)
-        places = (heads * cache.length + positions[:, None]).view(-1)
 
         x = self.embed.index_select(0, ids)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             qk, v = self._project(layer, x, cos, sin)
             q, k = qk.to(self.dtype).split([shape.heads, shape.kv_heads], 1)
-            keys.view(-1, d).index_copy_(0, places, k.reshape(-1, d))
-            values.view(-1, d).index_copy_(0, places, v.to(self.dtype).reshape(-1, d))
+            keys[rows, :, positions] = k
+            values[rows, :, positions] = v.to(self.dtype)
             mixed = attend(q.view(n, shape.kv_heads, -1, d), keys, values).reshape(n, -1)
             if ends is not None and layer is self.layers[-1]:
                 x = x.index_select(0, ends)
                 mixed = mixed.index_select(0, ends)
-            x = torch.addmm(x, mixed, layer.out)
-            gate, up = (self._unit(x) @ layer.gate_up).chunk(2, 1)
-            x = torch.addmm(x, F.silu(gate).mul_(up), layer.down)
+            x = layer.out.added(x, mixed)
+            gate, up = layer.gate_up(self._unit(x)).chunk(2, 1)
+            x = layer.down.added(x, F.silu(gate).mul_(up))
         return x
 
     def _project(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys with their rotary positions, float32 [n, heads + kv_heads, head_dim],
-        and values."""
+        and values. `cos`, `sin`: [n, 1, head_dim / 2]."""
         shape = self.shape
-        both = shape.heads + shape.kv_heads
-        qkv = torch.addmm(layer.qkv_bias, self._unit(x), layer.qkv).float()
-        qkv = qkv.view(len(x), -1, shape.head_dim)
-        if layer.qk_norm is None:
-            qk, rotated, v = qkv.split([both, both, shape.kv_heads], 1)
-        else:
-            qk, v = qkv.split([both, shape.kv_heads], 1)
+        qkv = layer.qkv(self._unit(x)).view(len(x), -1, shape.head_dim)
+        qk, v = qkv.split([shape.heads + shape.kv_heads, shape.kv_heads], 1)
+        qk = qk.float()
+        if layer.qk_norm is not None:
             qk = self._unit(qk) * layer.qk_norm
-            first, second = qk.chunk(2, 2)
-            rotated = torch.cat([-second, first], 2)
-        return torch.addcmul(qk * cos, rotated, sin), v
+        rotated = torch.empty_like(qk)
+        first, second = qk.chunk(2, 2)
+        torch.addcmul(first * cos, second, sin, value=-1, out=rotated[:, :, : shape.head_dim // 2])
+        torch.addcmul(second * cos, first, sin, out=rotated[:, :, shape.head_dim // 2 :])
+        return rotated, v
 
     def decode(
         self, cache: Cache, ids: Tensor, positions: Tensor, length: int, rows: Tensor | None = None
@@ -238,12 +238,11 @@ class Decoder:
         hidden]. All attend in one product over the longest row's `length`. `rows`, int64 [n]: where
         keys and values go instead."""
         n = len(ids)
-        if self.device.type != "cpu":
-            length = even(length)
+        length = even(length, self.dtype, self.device)
         unseen = unseen_by(positions, length)[:, None].to(self.dtype)
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            if self.dtype != torch.float32:
+            if self.dtype != torch.float32 and self.device.type != "cpu":
                 return fused(q, keys[:n, :, :length], values[:n, :, :length], unseen[:, None])
             kv, groups, d = q.shape[1:]
             k = keys.view(-1, cache.length, d)[: n * kv, :length]
@@ -278,4 +277,4 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states [n, hidden]."""
-        return (self._unit(x) @ self.head).float()
+        return self.head(self._unit(x)).float()

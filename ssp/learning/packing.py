@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ssp.base import products
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.shape import FAMILIES, NAMES
 from ssp.config.role import LearnerConfig
@@ -112,6 +113,7 @@ def packs(model: PreTrainedModel) -> bool:
 def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
     """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same
     gradient."""
+    products.train(model)
     if config.packing:
         enable_packing(model)
     if config.checkpointing:

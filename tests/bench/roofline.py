@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -40,7 +40,7 @@ import torch  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from trl_step import Run, first_turns, play, random_model  # noqa: E402
 
-from ssp.base import devices, models  # noqa: E402
+from ssp.base import devices, models, products  # noqa: E402
 from ssp.config.role import RoleConfig  # noqa: E402
 from ssp.engines.torch_engine import TorchEngine  # noqa: E402
 from ssp.learning.batch import collate  # noqa: E402
@@ -50,11 +50,26 @@ MODELS = {  # prompts, rollouts that share one, turns
     "tiny": (32, 8, 3),
     "smollm2-135m": (1, 4, 2),
 }
-PRODUCTS = ("mm", "addmm", "matmul")
+ONEDNN = "_linear_pointwise"
+PRODUCTS = ("mm", "addmm", "matmul", ONEDNN)
 ATTENTION = ("bmm", "baddbmm", "softmax", "_softmax", "_softmax_backward_data")
 PARTS = ("products", "attention", "memory")
-Product = tuple[Any, tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]]
-"""An operator, and the shapes, strides and types of its tensors."""
+
+
+class Layout(NamedTuple):
+    """A tensor without its numbers; a weight that oneDNN has laid out has no strides."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        return cls(tensor.shape, () if tensor.is_mkldnn else tensor.stride(), tensor.dtype)
+
+
+Product = tuple[Any, tuple[Any, ...]]
+"""An operator, and its arguments, of tensors their layouts."""
 
 
 @dataclass
@@ -76,14 +91,19 @@ class Clock(TorchDispatchMode):
         self.seconds[name] += time.thread_time() - started
         self.calls[name] += 1
         if part_of(name) == "products":
-            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-            layouts = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
-            self.products[func, layouts] += 1
+            self.products[func, tuple(map(described, args))] += 1
         return made
 
     def part(self, name: str) -> float:
         """Seconds in the operators of one of `PARTS`."""
         return sum(seconds for operator, seconds in self.seconds.items() if part_of(operator) == name)
+
+
+def described(arg: Any) -> Any:
+    """An argument as part of a `Product`."""
+    if isinstance(arg, torch.Tensor):
+        return Layout.of(arg)
+    return tuple(arg) if isinstance(arg, list) else arg
 
 
 def part_of(name: str) -> str:
@@ -93,28 +113,38 @@ def part_of(name: str) -> str:
     return "attention" if name in ATTENTION or "scaled_dot_product" in name else "memory"
 
 
-def alone(products: Counter[Product]) -> tuple[float, float]:
+def alone(counts: Counter[Product]) -> tuple[float, float]:
     """Seconds, and operations, of these products by themselves: each kind as its median over five turns."""
     made = {}
     operations = 0.0
     taken = defaultdict[Product, list[float]](list)
     for turn in range(6):  # kind after kind, so that none finds its tensors in the processor's small caches
-        for product in products:
+        for product in counts:
             if product not in made:
-                made[product] = [like(*layout) for layout in product[1]]
+                made[product] = [like(arg) if isinstance(arg, Layout) else arg for arg in product[1]]
             started = time.thread_time()
             result = product[0](*made[product])
             taken[product].append(time.thread_time() - started)
             if not turn:
-                operations += products[product] * 2.0 * result.numel() * made[product][-2].shape[-1]
-    seconds = sum(count * statistics.median(taken[product][1:]) for product, count in products.items())
+                operations += counts[product] * 2.0 * result.numel() * inner(product)
+    seconds = sum(count * statistics.median(taken[product][1:]) for product, count in counts.items())
     return seconds, operations
 
 
-def like(shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def inner(product: Product) -> int:
+    """The length of the sums that a product is made of."""
+    operator, args = product
+    layouts = [arg for arg in args if isinstance(arg, Layout)]
+    first = layouts[0] if operator.overloadpacket.__name__ == ONEDNN else layouts[-2]
+    return first.shape[-1]
+
+
+def like(layout: Layout) -> torch.Tensor:
     """Random numbers in that layout."""
-    last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return torch.randn(last + 1).to(dtype).as_strided(shape, stride)
+    if not layout.stride:
+        return products.laid(torch.randn(layout.shape).to(layout.dtype))
+    last = sum((size - 1) * step for size, step in zip(layout.shape, layout.stride, strict=True))
+    return torch.randn(last + 1).to(layout.dtype).as_strided(layout.shape, layout.stride)
 
 
 @dataclass

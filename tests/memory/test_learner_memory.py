@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from ssp.base.errors import InputError
+from ssp.base.products import Matrix
 from ssp.base.shape import Shape, context
 from ssp.capacity.memory import engine, learner
 from ssp.capacity.memory.needs import Need
@@ -313,7 +314,11 @@ def test_an_embedded_engine_holds_what_is_planned(dtype: str, kind: str, tied: b
     made.load({name: np.zeros(size, np.float32) for name, size in shape.tensors().items()}, 1)
     held, cache = made.rows.model, made.rows.cache
     assert held is not None
-    tensors = [held.embed, held.head, *(t for layer in held.layers for t in vars(layer).values() if t is not None)]
+    layers = [part for layer in held.layers for part in vars(layer).values()]
+    parts = [
+        part for one in (held.head, *layers) for part in (vars(one).values() if isinstance(one, Matrix) else [one])
+    ]
+    tensors = [held.embed, *(part for part in parts if isinstance(part, torch.Tensor))]
     block = RoleConfig()
     block.engine.dtype = dtype
     needs = {n.what: n.bytes for n in engine.engine(Model("m", shape.parameters, shape), block, 5).needs}

@@ -54,15 +54,11 @@ def _embedded(model: Model, role: RoleConfig, episodes: int, on_gpu: bool) -> li
     if shape is None:
         return [Need("weights", read)]
 
-    # Two things are held twice: a tied output matrix, and without norms the projections of queries
-    # and keys, the second time turned.
     output = shape.vocab * shape.hidden
     twice = output if shape.tied else 0
-    if not shape.qk_norm:
-        twice += shape.layers * (shape.query + shape.key) * (shape.hidden + 1)
     packed = (model.parameters + twice) * width(dtype)
-    # The output matrix passes through float32 copies.
-    copies = (2 if dtype == "float32" else 3) * FLOAT32 * output
+    # The output matrix passes through two float32 copies.
+    copies = 2 * FLOAT32 * output
 
     # A prefill's widest layer, or all logits in four copies.
     layer = 3 * shape.mlp + 4 * shape.hidden

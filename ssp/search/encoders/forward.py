@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError
-from torch import nn
 
+from ssp.base import products
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.search.encoders.families import position_limit
@@ -42,35 +42,6 @@ class TextBatch:
     types: torch.Tensor | None
 
 
-class BlockedLinear(nn.Module):
-    """`nn.Linear` up to rounding, with weights `[out / BLOCK, in, BLOCK]`: what one product reads
-    lies together. A short text on a CPU, which mostly waits for the weights, then takes 5 to 30 %
-    less time. `weight` keeps its name: models look at its dtype."""
-
-    BLOCK = 32
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        blocks = layer.weight.detach().view(-1, self.BLOCK, layer.in_features)
-        self.weight = blocks.transpose(1, 2).contiguous()
-        self.bias = None if layer.bias is None else layer.bias.detach()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` to `[..., out]`."""
-        rows = x.reshape(1, -1, x.shape[-1]).expand(len(self.weight), -1, -1)
-        out = torch.bmm(rows, self.weight).transpose(0, 1).reshape(*x.shape[:-1], -1)
-        return out if self.bias is None else out.add_(self.bias)
-
-
-def block(model: nn.Module) -> None:
-    """Replace the linear layers of `model` that are whole blocks wide by blocked ones, in place."""
-    for name, child in list(model.named_children()):
-        if type(child) is nn.Linear and child.out_features % BlockedLinear.BLOCK == 0:
-            setattr(model, name, BlockedLinear(child))
-        else:
-            block(child)
-
-
 class Forward:
     """The model of class `kind` in `folder`, on one device. `optional`: parts of names of weights
     that it may lack, since they are not used. `limit`: most tokens that it reads at once.
@@ -88,9 +59,7 @@ class Forward:
         config = read_json(folder / "config.json")
         self.model = _load(folder, config, kind, DTYPES[dtype], optional)
         self.limit = position_limit(folder, config)
-        if self.device.type == "cpu" and dtype == "float32":
-            block(self.model)
-        self.model.to(self.device)
+        products.settle(self.model.to(self.device))
         self._slow = _tokenizer(folder, config)
         self._typed = int(config.get("type_vocab_size") or 0) > 1
         self._pad = self._slow.pad_token_id or 0
