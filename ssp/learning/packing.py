@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
-from itertools import accumulate, groupby
 from types import MethodType
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
@@ -26,52 +23,8 @@ from ssp.base import products
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.shape import FAMILIES, NAMES
 from ssp.config.role import LearnerConfig
+from ssp.learning.attention import Segments, attend
 from ssp.learning.prefixes import shared
-
-HALF = (torch.float16, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Segments:
-    """Consecutive pieces of a line. A piece may continue one other piece, its parent, which comes
-    before it. A token sees its own piece up to itself, before that what the parent's last token
-    sees, and nothing else.
-
-    `runs`: (how many, own tokens, tokens seen) of consecutive pieces of equal sizes. `seen` long
-    [K]: the places of the tokens that each piece's last token sees, piece by piece; None where all
-    are their own in order. `own`, `ends`: cumulative counts of own and of seen tokens, int32
-    [pieces + 1]. `longest`: most own tokens, most tokens seen."""
-
-    runs: tuple[tuple[int, int, int], ...]
-    seen: Tensor | None
-    own: Tensor
-    ends: Tensor
-    longest: tuple[int, int]
-
-    @classmethod
-    def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
-        """Pieces of `sizes` tokens; `parents`: the piece that each continues, -1 for none."""
-        spans = torch.arange(sum(sizes)).split(list(sizes))
-        places: list[Tensor] = []
-        for parent, span in zip(parents, spans, strict=True):
-            places.append(torch.cat([places[parent], span]) if parent >= 0 else span)
-        totals = list(map(len, places))
-
-        seen = None
-        if totals != list(sizes):
-            seen = torch.cat(places).to(device)
-        runs = []
-        for (size, total), equal in groupby(zip(sizes, totals, strict=True)):
-            runs.append((len(list(equal)), size, total))
-        own = list(accumulate(sizes, initial=0))
-        ends = list(accumulate(totals, initial=0))
-        return cls(
-            tuple(runs),
-            seen,
-            torch.tensor(own, dtype=torch.int32, device=device),
-            torch.tensor(ends, dtype=torch.int32, device=device),
-            (max(sizes), max(totals)),
-        )
 
 
 @dataclass(frozen=True)
@@ -272,81 +225,3 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     first.copy_(torch.addcmul(a * cos, b, sin, value=-1))
     second.copy_(torch.addcmul(b * cos, a, sin))
     return out
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
-    """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
-
-    On a GPU in half precision one call of `varlen_attn`; else `scaled_dot_product_attention` for
-    each run of pieces of equal size, on a CPU in float32, in which its kernel is faster."""
-    dtype = value.dtype
-    fast = query.is_cuda and dtype in HALF
-    if fast:
-        query = query.to(dtype)
-        key = key.to(dtype)
-    elif dtype in HALF:
-        query = query.float()
-        key = key.float()
-        value = value.float()
-    if segments.seen is not None:  # the keys of a prompt before each piece that continues it
-        shape = (-1, *key.shape[1:])
-        key = key.flatten(1).index_select(0, segments.seen).view(shape)
-        value = value.flatten(1).index_select(0, segments.seen).view(shape)
-    if fast:
-        return in_one_call(query, key, value, segments, scale)
-    with torch.autocast(query.device.type, enabled=False):
-        queries = query.split([count * size for count, size, _ in segments.runs])
-        sizes = [count * total for count, _, total in segments.runs]
-        keys = key.split(sizes)
-        values = value.split(sizes)
-        mixed = []
-        for (count, size, _), q, k, v in zip(segments.runs, queries, keys, values, strict=True):
-            if size:
-                shape = (count, -1)
-                q, k, v = q.unflatten(0, shape), k.unflatten(0, shape), v.unflatten(0, shape)
-                mixed.append(_run(q, k, v, scale))
-        return torch.cat(mixed).to(dtype)
-
-
-def in_one_call(
-    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
-) -> Tensor:
-    """`attend` by torch's kernel for pieces of unequal sizes, all of one type of half precision;
-    keys and values lie as the pieces see them."""
-    from torch.nn.attention import varlen
-
-    more: dict[str, Any] = {}
-    if query.shape[1] > key.shape[1]:
-        if "enable_gqa" in signature(varlen.varlen_attn).parameters:
-            more = {"enable_gqa": True}
-        else:  # torch before 2.12
-            shared = query.shape[1] // key.shape[1]
-            key = key.repeat_interleave(shared, 1)
-            value = value.repeat_interleave(shared, 1)
-    # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces
-    # need it.
-    sizes = (segments.own, segments.ends, *segments.longest)
-    out = varlen.varlen_attn(query, key, value, *sizes, scale=scale, window_size=(-1, 0), **more)
-    assert isinstance(out, Tensor)  # a pair only when more is asked for
-    return out
-
-
-def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n *
-    own, heads, D].
-
-    The causal mask of this function is aligned at the first token, so queries that continue another
-    piece bring their own."""
-    _, own, heads, dim = query.shape
-    total = key.shape[1]
-    mask = None
-    if own < total:
-        mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
-    query = query.transpose(1, 2)
-    key = key.transpose(1, 2)
-    value = value.transpose(1, 2)
-    grouped = heads > key.shape[1]
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
-    )
-    return mixed.transpose(1, 2).reshape(-1, heads, dim)

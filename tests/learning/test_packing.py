@@ -13,9 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ssp.base.errors import InputError
 from ssp.base.shape import FAMILIES, NAMES
+from ssp.learning import attention
+from ssp.learning.attention import Segments, attend, in_one_call
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score
-from ssp.learning.packing import Segments, attend, enable_packing, in_one_call, lay_out, packs, rotate
+from ssp.learning.packing import enable_packing, lay_out, packs, rotate
 from ssp.learning.prefixes import LEAST, shared
 
 VOCAB = 50
@@ -210,6 +212,35 @@ def test_attention_by_hand():
         for head in range(4):
             weight = torch.softmax(0.5 * key[places, head // 2] @ query[token, head], 0)
             torch.testing.assert_close(got[token, head], weight @ value[places, head // 2], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("cells", [attention.CELLS, 1])
+@pytest.mark.parametrize("parents", [[-1, -1, -1], [-1, 0, 0], [-1, 0, 1]], ids=["rows", "two of one", "a chain"])
+def test_wide_heads_attend_in_half_precision(parents, cells, monkeypatch):
+    """As float32 does, forward and backward, to bfloat16's rounding."""
+    monkeypatch.setattr(attention, "CELLS", cells)
+    torch.manual_seed(0)
+    segments = Segments.of([11, 30, 30], parents, torch.device("cpu"))
+    shapes = [(71, 6, attention.WIDE), (71, 2, attention.WIDE), (71, 2, attention.WIDE), (71, 6, attention.WIDE)]
+    *drawn, grad = [torch.randn(shape).bfloat16() for shape in shapes]
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        given = [tensor.to(dtype).requires_grad_() for tensor in drawn]
+        mixed = attend(*given, segments, attention.WIDE**-0.5)
+        assert mixed.dtype is dtype
+        mixed.backward(grad.to(dtype))
+        results.append([mixed, *(tensor.grad for tensor in given)])
+    for exact, rounded in zip(*results, strict=True):
+        assert (rounded.float() - exact).norm() < 0.01 * exact.norm()
+
+
+def test_narrow_heads_attend_in_float32_and_what_comes_is_float32():
+    torch.manual_seed(0)
+    segments = Segments.of([5, 4], [-1, 0], torch.device("cpu"))
+    query, key, value = [torch.randn(9, heads, 8).bfloat16() for heads in (4, 2, 2)]
+    exact = attend(query.float(), key.float(), value.float(), segments, 0.4)
+    assert torch.equal(attend(query, key, value, segments, 0.4), exact.bfloat16())
+    assert torch.equal(attend(query.float(), key.float(), value, segments, 0.4), exact.bfloat16())
 
 
 @pytest.mark.parametrize("groups", [{"enable_gqa": True}, {}], ids=["torch 2.13", "torch 2.11"])

@@ -1,0 +1,190 @@
+"""Attention among the pieces of a line, which rows that begin alike share: who sees whom, and the
+kernels that mix values, each with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+from itertools import accumulate, groupby
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+HALF = (torch.float16, torch.bfloat16)
+WIDE = 64
+"""Numbers of a head from which a CPU mixes values in half precision; narrower ones take longer."""
+CELLS = 2**24
+"""Scores at a time there (32 MB), of one piece at least."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Consecutive pieces of a line. A piece may continue one other piece, its parent, which comes
+    before it. A token sees its own piece up to itself, before that what the parent's last token
+    sees, and nothing else.
+
+    `runs`: (how many, own tokens, tokens seen) of consecutive pieces of equal sizes. `seen` long
+    [K]: the places of the tokens that each piece's last token sees, piece by piece; None where all
+    are their own in order. `own`, `ends`: cumulative counts of own and of seen tokens, int32
+    [pieces + 1]. `longest`: most own tokens, most tokens seen."""
+
+    runs: tuple[tuple[int, int, int], ...]
+    seen: Tensor | None
+    own: Tensor
+    ends: Tensor
+    longest: tuple[int, int]
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
+        """Pieces of `sizes` tokens; `parents`: the piece that each continues, -1 for none."""
+        spans = torch.arange(sum(sizes)).split(list(sizes))
+        places: list[Tensor] = []
+        for parent, span in zip(parents, spans, strict=True):
+            places.append(torch.cat([places[parent], span]) if parent >= 0 else span)
+        totals = list(map(len, places))
+
+        seen = None
+        if totals != list(sizes):
+            seen = torch.cat(places).to(device)
+        runs = []
+        for (size, total), equal in groupby(zip(sizes, totals, strict=True)):
+            runs.append((len(list(equal)), size, total))
+        own = list(accumulate(sizes, initial=0))
+        ends = list(accumulate(totals, initial=0))
+        return cls(
+            tuple(runs),
+            seen,
+            torch.tensor(own, dtype=torch.int32, device=device),
+            torch.tensor(ends, dtype=torch.int32, device=device),
+            (max(sizes), max(totals)),
+        )
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
+    """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
+
+    On a GPU in half precision one call of `varlen_attn`. Else a call for each run of pieces of
+    equal size, of `scaled_dot_product_attention` in float32, or in half precision of `_Narrow`,
+    which takes half the time of that kernel."""
+    dtype = value.dtype
+    fast = query.is_cuda and dtype in HALF
+    if fast or (dtype in HALF and query.shape[-1] >= WIDE):
+        query = query.to(dtype)
+        key = key.to(dtype)
+    elif dtype in HALF:
+        query = query.float()
+        key = key.float()
+        value = value.float()
+    if segments.seen is not None:  # the keys of a prompt before each piece that continues it
+        shape = (-1, *key.shape[1:])
+        key = key.flatten(1).index_select(0, segments.seen).view(shape)
+        value = value.flatten(1).index_select(0, segments.seen).view(shape)
+    if fast:
+        return in_one_call(query, key, value, segments, scale)
+    with torch.autocast(query.device.type, enabled=False):
+        queries = query.split([count * size for count, size, _ in segments.runs])
+        sizes = [count * total for count, _, total in segments.runs]
+        keys = key.split(sizes)
+        values = value.split(sizes)
+        mixed = []
+        for (count, size, _), q, k, v in zip(segments.runs, queries, keys, values, strict=True):
+            if size:
+                shape = (count, -1)
+                q, k, v = q.unflatten(0, shape), k.unflatten(0, shape), v.unflatten(0, shape)
+                mixed.append(_run(q, k, v, scale))
+        return torch.cat(mixed).to(dtype)
+
+
+def in_one_call(
+    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
+) -> Tensor:
+    """`attend` by torch's kernel for pieces of unequal sizes, all of one type of half precision;
+    keys and values lie as the pieces see them."""
+    from torch.nn.attention import varlen
+
+    more: dict[str, Any] = {}
+    if query.shape[1] > key.shape[1]:
+        if "enable_gqa" in signature(varlen.varlen_attn).parameters:
+            more = {"enable_gqa": True}
+        else:  # torch before 2.12
+            shared = query.shape[1] // key.shape[1]
+            key = key.repeat_interleave(shared, 1)
+            value = value.repeat_interleave(shared, 1)
+    # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces
+    # need it.
+    sizes = (segments.own, segments.ends, *segments.longest)
+    out = varlen.varlen_attn(query, key, value, *sizes, scale=scale, window_size=(-1, 0), **more)
+    assert isinstance(out, Tensor)  # a pair only when more is asked for
+    return out
+
+
+def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n *
+    own, heads, D].
+
+    The causal mask of this function is aligned at the first token, so queries that continue another
+    piece bring their own."""
+    _, own, heads, dim = query.shape
+    if query.dtype in HALF:
+        return _narrow(query, key, value, scale)
+    total = key.shape[1]
+    mask = None
+    if own < total:
+        mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
+    query = query.transpose(1, 2)
+    key = key.transpose(1, 2)
+    value = value.transpose(1, 2)
+    grouped = heads > key.shape[1]
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
+    )
+    return mixed.transpose(1, 2).reshape(-1, heads, dim)
+
+
+def _narrow(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """`_run` in half precision."""
+    n, own, heads, dim = query.shape
+    kv = key.shape[2]
+    # Heads that share keys stand one behind the other in a row.
+    by_key = (query * scale).view(n, own, kv, -1, dim).permute(0, 2, 3, 1, 4)
+    query = by_key.reshape(n * kv, -1, dim)
+    key = key.transpose(1, 2).reshape(n * kv, -1, dim)
+    value = value.transpose(1, 2).reshape(n * kv, -1, dim)
+    most = max(1, CELLS // (query.shape[1] * key.shape[1]))
+    parts = zip(query.split(most), key.split(most), value.split(most), strict=True)
+    mixed = torch.cat([_Narrow.apply(*part, own) for part in parts])
+    return mixed.view(n, kv, -1, own, dim).permute(0, 3, 1, 2, 4).reshape(-1, heads, dim)
+
+
+class _Narrow(torch.autograd.Function):
+    """Queries [b, groups * own, D], keys and values [b, total, D] → as the queries: a query sees
+    the keys up to its own, and the last `own` keys are those of the queries. Sums are float32's;
+    scores and weights are rounded to half precision, and computed again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, own):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(query, key, value)
+        ctx.own = own
+        return torch.bmm(_weights(query, key, own), value)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        query, key, value = ctx.saved_tensors
+        weights = _weights(query, key, ctx.own)
+        of_value = torch.bmm(weights.transpose(1, 2), grad)
+        of_weights = torch.bmm(grad, value.transpose(1, 2))
+        backward = torch.ops.aten._softmax_backward_data
+        of_scores = backward(of_weights, weights, -1, weights.dtype)
+        of_key = torch.bmm(of_scores.transpose(1, 2), query)
+        return torch.bmm(of_scores, key), of_key, of_value, None
+
+
+def _weights(query: Tensor, key: Tensor, own: int) -> Tensor:
+    """The share of each key in what a query sees, [b, groups * own, total]."""
+    scores = torch.bmm(query, key.transpose(1, 2))
+    later = scores.new_full((own, own), -torch.inf).triu_(1)
+    scores.unflatten(1, (-1, own))[..., -own:] += later
+    return torch.softmax(scores, -1)
