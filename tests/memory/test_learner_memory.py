@@ -35,7 +35,7 @@ from ssp.capacity.memory.processes import notes
 from ssp.capacity.memory.shapes import PUBLIC, Model, find
 from ssp.config.role import LearnerConfig, LoraConfig, RehearsalConfig, RoleConfig, StageConfig
 from ssp.engines.torch_engine import TorchEngine
-from ssp.learning import forward, lora
+from ssp.learning import attention, forward, lora
 from ssp.learning.backends import make
 from ssp.learning.backends.ranks import SOLO
 from ssp.learning.packing import prepare
@@ -47,10 +47,11 @@ SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
     "num_key_value_heads": 2, "head_dim": 16,
 }  # fmt: skip
+WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
 FAMILIES: dict[str, Any] = {
-    "qwen2": lambda **more: Qwen2ForCausalLM(Qwen2Config(**SMALL, **more)),
-    "qwen3": lambda **more: Qwen3ForCausalLM(Qwen3Config(**SMALL, **more)),
-    "llama": lambda **more: LlamaForCausalLM(LlamaConfig(**SMALL, **more)),
+    "qwen2": lambda **more: Qwen2ForCausalLM(Qwen2Config(**SMALL | more)),
+    "qwen3": lambda **more: Qwen3ForCausalLM(Qwen3Config(**SMALL | more)),
+    "llama": lambda **more: LlamaForCausalLM(LlamaConfig(**SMALL | more)),
 }
 TOLERANCE, TOLERANCE_OF_INPUTS = 0.03, 0.1
 """Of the activations; with checkpointing little is kept, of which a small model's ids and angles are much."""
@@ -76,6 +77,7 @@ def test_constants_are_those_of_the_modules_that_import_torch() -> None:
     from ssp.learning.backends import deepspeed_backend
 
     assert learner.CELLS == forward.CELLS and learner.BUCKET == deepspeed_backend.BUCKET
+    assert learner.WIDE == attention.WIDE and learner.SCORES == attention.CELLS
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -97,13 +99,15 @@ def test_weights_gradients_and_moments_are_exact(rank: int) -> None:
     assert (rank == 0) == (found["gradients"] == found["weights"])
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed, heads", [(False, {}), (True, {}), (True, WIDE)], ids=["padded", "packed", "wide"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "autocast", "bfloat16"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_activations_are_as_planned(family: str, dtype: str, checkpointing: bool, packed: bool) -> None:
+def test_activations_are_as_planned(
+    family: str, dtype: str, checkpointing: bool, packed: bool, heads: dict[str, int]
+) -> None:
     """What autograd keeps of 4 x 128 tokens, other than weights, in each way in which learners compute."""
-    module = FAMILIES[family]()
+    module = FAMILIES[family](**heads)
     stream, product = {"float32": (4, 4), "autocast": (4, 2), "bfloat16": (2, 2)}[dtype]
     if dtype == "bfloat16":
         module = module.to(torch.bfloat16)
@@ -129,7 +133,7 @@ def test_activations_are_as_planned(family: str, dtype: str, checkpointing: bool
         forward.states(module, ids, mask)
     shape = model_of(module).shape
     assert shape is not None
-    way = learner.Way(stream, product, packed=packed, copies=packed)
+    way = learner.Way(stream, product, packed=packed, copies=packed and not (heads and product == 2))
     planned = learner.kept(shape, 4 * 128, way, checkpointing)
     if checkpointing:  # the layer that is computed again is not there yet
         planned -= 4 * 128 * learner.per_layer(shape, way)
