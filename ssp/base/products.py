@@ -1,34 +1,51 @@
 """Matrix products on a CPU by oneDNN, which torch brings along.
 
-Torch's own products in float32 are MKL's, which stays with half of the vector width on processors
-that are not Intel's: on an AMD EPYC these here take half the time. Weights that many products read
-are laid out for them once (`Matrix`); of few rows that pays in bfloat16 too. Torch has no public
-name for such products but the operator of its compiler. Where a build lacks it, on a GPU, and for
-weights with a short side, products are torch's own: what a small policy computes stays bit for bit.
+Torch's own products in float32 are MKL's, which computes with half-width vectors (256 bits) on
+processors that are not Intel's: on an AMD EPYC with AVX-512 those here take half the time. A weight
+that is multiplied again and again is laid out for it once (`Matrix`), which saves a third in
+bfloat16 too where there are few rows. Torch has no public name for these products but the operator
+of its compiler. Where a build or a processor lacks them, on a GPU, and for weights with a short
+side, products are torch's own, to the bit.
 """
 
-from types import MethodType
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 SHORT = 128
-"""Numbers of rows or columns below which a weight's products are torch's own: those of few tokens
-take longer otherwise."""
-_there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+"""A weight with fewer rows or columns is left to torch: with few tokens its products take longer
+here, and the default run's small policy computes what it always did."""
 
 
 def fits(weight: Tensor) -> bool:
     """Whether oneDNN is to multiply with `weight`."""
     kind = weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
-    return _there and kind and weight.dim() == 2 and min(weight.shape) >= SHORT
+    return kind and weight.dim() == 2 and min(weight.shape) >= SHORT and _there(weight.dtype)
+
+
+@cache
+def _there(dtype: torch.dtype) -> bool:
+    """Whether this build of torch and this processor have such products."""
+    weight = torch.zeros(SHORT, SHORT, dtype=dtype)
+    try:
+        _added(weight, weight, laid(weight))
+    except (AttributeError, RuntimeError):
+        return False
+    return True
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [..., in] times `weight` [out, in], any strides or as `laid`, and `bias` [out] added →
+    """x [..., in] times `weight` [out, in], of any strides or `laid`, and `bias` [out] added →
     [..., out]. Without gradients."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def _added(total: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    operator = torch.ops.mkldnn._linear_pointwise.binary
+    return operator(x, total, weight, None, "add")  # type: ignore[no-any-return]
 
 
 def laid(weight: Tensor) -> Tensor:
@@ -54,25 +71,25 @@ class Matrix:
 
     def added(self, total: Tensor, x: Tensor) -> Tensor:
         """`total` [n, out] and the product of x [n, in], without the bias."""
-        if not self._laid:
-            return torch.addmm(total, x, self._weight)
-        operator = torch.ops.mkldnn._linear_pointwise.binary
-        return operator(x, total, self._weight, None, "add")  # type: ignore[no-any-return]
+        if self._laid:
+            return _added(total, x, self._weight)
+        return torch.addmm(total, x, self._weight)
 
     def become(self, other: "Matrix") -> None:
-        """Take the numbers of another one of the same shape, in place, on a GPU."""
+        """Take the numbers of another one of the same shape, in place."""
         self._weight.copy_(other._weight)
         if self._bias is not None and other._bias is not None:
             self._bias.copy_(other._bias)
 
 
 def settle(model: nn.Module) -> None:
-    """Have the linear layers of a model that is not trained compute by oneDNN, in place."""
+    """Have the linear layers of a model that is not trained compute by oneDNN, in place. Their
+    weights keep their names and types, at which models look, and no code but `times` reads them."""
     for layer in _wide(model):
         weight = layer.weight.detach()
         del layer.weight
-        layer.weight = laid(weight)  # under its name: models look at its type
-        layer.forward = MethodType(_settled, layer)
+        layer.weight = laid(weight)
+        layer.forward = partial(_settled, layer)
 
 
 def _settled(layer: Any, x: Tensor) -> Tensor:
@@ -80,9 +97,10 @@ def _settled(layer: Any, x: Tensor) -> Tensor:
 
 
 def train(model: nn.Module) -> None:
-    """Have the linear layers of a model compute by oneDNN, in place, where they do so in float32."""
+    """Have the linear layers of a model compute by oneDNN, in place, in each call that computes in
+    float32 on a CPU. The model may be moved later."""
     for layer in _wide(model):
-        layer.forward = MethodType(_trained, layer)
+        layer.forward = partial(_trained, layer)
 
 
 def _wide(model: nn.Module) -> list[Any]:
@@ -92,20 +110,25 @@ def _wide(model: nn.Module) -> list[Any]:
 
 def _trained(layer: Any, x: Tensor) -> Tensor:
     weight = layer.weight
-    if torch.is_autocast_enabled("cpu") or {x.dtype, weight.dtype} != {torch.float32}:
+    whole = {x.dtype, weight.dtype} == {torch.float32} and {x.device.type, weight.device.type} == {
+        "cpu"
+    }
+    if not whole or torch.is_autocast_enabled("cpu") or not x.numel():
         return nn.functional.linear(x, weight, layer.bias)
     return _Linear.apply(x, weight, layer.bias)
 
 
 class _Linear(torch.autograd.Function):
-    """`nn.functional.linear`, whose gradients are oneDNN's too."""
+    """`nn.functional.linear`, whose gradients are oneDNN's too. It keeps what these need."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x, weight)
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
         return times(x, weight, bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         x, weight = ctx.saved_tensors
         of_x = of_weight = of_bias = None

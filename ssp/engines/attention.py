@@ -1,5 +1,5 @@
-"""Attention of new tokens over a cache of keys and values: of one token a row (`fused`); of pieces
-of several, on a CPU one after another, on a GPU side by side."""
+"""Attention of new tokens over a cache of keys and values, of pieces of several: on a CPU one after
+another, on a GPU side by side, by one kernel (`fused`)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def unseen_by(positions: Tensor, length: int) -> Tensor:
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor) -> Tensor:
-    """Attention in a narrow type, with scores and sums in float32.
+    """Attention in one kernel, with scores and sums in float32 where the type is narrow.
 
     Query [b, kv_heads, n, head_dim], key and value [b, kv_heads, length, head_dim], `unseen`
     [n, length] or [b, 1, 1, length]; returns the query's shape. torch is slow with three axes in

@@ -206,7 +206,7 @@ class Decoder:
             qk, v = self._project(layer, x, cos, sin)
             q, k = qk.to(self.dtype).split([shape.heads, shape.kv_heads], 1)
             keys[rows, :, positions] = k
-            values[rows, :, positions] = v.to(self.dtype)
+            values[rows, :, positions] = v
             mixed = attend(q.view(n, shape.kv_heads, -1, d), keys, values).reshape(n, -1)
             if ends is not None and layer is self.layers[-1]:
                 x = x.index_select(0, ends)

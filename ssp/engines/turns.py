@@ -160,9 +160,11 @@ class Turns:
         return self._stops[stop_ids]
 
     def _longest(self) -> int:
-        """The most positions that a row of the batch has in the cache."""
+        """The most positions that a row of the batch may have written. A row that has finished
+        goes on writing at its place, which may be no numbers, and these must stay with its slot:
+        the mask of another row would not hide them."""
         places = self._columns.place
-        return int(places.max()) if len(places) else 0
+        return int(places.max()) + 1 if len(places) else 0
 
     def advance(self) -> list[tuple[Turn, Generation]]:
         """Sample one token for each turn; returns those that it ended, with log-probs that may not
@@ -274,7 +276,8 @@ class Turns:
         if not self._turns:
             return
         columns = self._columns
-        columns.hidden = self._rows.decode(columns.fed, columns.place - 1, self._longest())
+        length = int(columns.place.max())
+        columns.hidden = self._rows.decode(columns.fed, columns.place - 1, length)
         for turn, count in zip(self._turns, columns.count.tolist(), strict=True):
             turn.switches.append((count, version))
 

@@ -12,12 +12,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 HALF = (torch.float16, torch.bfloat16)
 WIDE = 64
-"""Numbers of a head from which a CPU mixes values in half precision; narrower ones take longer."""
-CELLS = 2**24
-"""Scores at a time there (32 MB), of one piece at least."""
+"""Numbers of a head from which a CPU attends in half precision; for smaller heads its kernel for
+float32 is faster."""
+QUERIES = 256
+"""Queries of a piece at a time there: keys behind the last of them are left out."""
+SCORES = 2**24
+"""Scores at a time there (32 MB), but all of so many queries with one head of keys."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
 
     On a GPU in half precision one call of `varlen_attn`. Else a call for each run of pieces of
-    equal size, of `scaled_dot_product_attention` in float32, or in half precision of `_Narrow`,
-    which takes half the time of that kernel."""
+    equal size: in half precision of `_Half`, where heads are wide enough, or in float32 of
+    `scaled_dot_product_attention`."""
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF
-    if fast or (dtype in HALF and query.shape[-1] >= WIDE):
+    if fast:
         query = query.to(dtype)
         key = key.to(dtype)
+    elif dtype in HALF and query.shape[-1] >= WIDE:
+        query = query.to(dtype)
+        # What all keys have in common, as a bias, changes no weight and would cost digits.
+        key = (key - key.detach().mean(0)).to(dtype)
     elif dtype in HALF:
         query = query.float()
         key = key.float()
@@ -128,9 +136,14 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     The causal mask of this function is aligned at the first token, so queries that continue another
     piece bring their own."""
     _, own, heads, dim = query.shape
-    if query.dtype in HALF:
-        return _narrow(query, key, value, scale)
     total = key.shape[1]
+    if query.dtype in HALF:
+        mixed = []
+        for start in range(0, own, QUERIES):
+            end = min(start + QUERIES, own)
+            seen = total - own + end
+            mixed.append(_in_half(query[:, start:end], key[:, :seen], value[:, :seen], scale))
+        return torch.cat(mixed, 1).flatten(0, 1)
     mask = None
     if own < total:
         mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
@@ -144,8 +157,8 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     return mixed.transpose(1, 2).reshape(-1, heads, dim)
 
 
-def _narrow(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """`_run` in half precision."""
+def _in_half(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Pieces of one size in half precision, as of `_run` → [n, own, heads, D]."""
     n, own, heads, dim = query.shape
     kv = key.shape[2]
     # Heads that share keys stand one behind the other in a row.
@@ -153,13 +166,13 @@ def _narrow(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     query = by_key.reshape(n * kv, -1, dim)
     key = key.transpose(1, 2).reshape(n * kv, -1, dim)
     value = value.transpose(1, 2).reshape(n * kv, -1, dim)
-    most = max(1, CELLS // (query.shape[1] * key.shape[1]))
+    most = max(1, SCORES // (query.shape[1] * key.shape[1]))
     parts = zip(query.split(most), key.split(most), value.split(most), strict=True)
-    mixed = torch.cat([_Narrow.apply(*part, own) for part in parts])
-    return mixed.view(n, kv, -1, own, dim).permute(0, 3, 1, 2, 4).reshape(-1, heads, dim)
+    mixed = torch.cat([_Half.apply(*part, own) for part in parts])
+    return mixed.view(n, kv, -1, own, dim).permute(0, 3, 1, 2, 4).reshape(n, own, heads, dim)
 
 
-class _Narrow(torch.autograd.Function):
+class _Half(torch.autograd.Function):
     """Queries [b, groups * own, D], keys and values [b, total, D] → as the queries: a query sees
     the keys up to its own, and the last `own` keys are those of the queries. Sums are float32's;
     scores and weights are rounded to half precision, and computed again in the backward pass."""
@@ -171,13 +184,13 @@ class _Narrow(torch.autograd.Function):
         return torch.bmm(_weights(query, key, own), value)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         query, key, value = ctx.saved_tensors
         weights = _weights(query, key, ctx.own)
         of_value = torch.bmm(weights.transpose(1, 2), grad)
         of_weights = torch.bmm(grad, value.transpose(1, 2))
-        backward = torch.ops.aten._softmax_backward_data
-        of_scores = backward(of_weights, weights, -1, weights.dtype)
+        of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
         of_key = torch.bmm(of_scores.transpose(1, 2), query)
         return torch.bmm(of_scores, key), of_key, of_value, None
 

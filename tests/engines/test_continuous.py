@@ -56,6 +56,26 @@ def test_turns_that_come_and_go_equal_the_lock_step_engine() -> None:
     engine.stop()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_a_finished_row_writes_reaches_no_other(dtype: str) -> None:
+    """It goes on writing behind its last token until the batch is moved together: no number of it may stay where another
+    slot's row then lies, which grows past it."""
+    weights = {name: array.copy() for name, array in arrays(NET).items()}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
+    weights["model.embed_tokens.weight"][50] = np.nan  # which no other slot draws
+    engine = TorchEngine(NET.config.to_dict() | {"tie_word_embeddings": False}, dtype)
+    engine.load(weights, 1)
+    slots = engine.open(list(range(8)))
+    prompts = [[1, 2, 3, 10 + i] for i in range(8)]
+    prompts[0], prompts[2] = [5] * 18, [8] * 19 + [50]
+    futures = [engine.claim(slot) for slot in slots]
+    for i, (slot, ids, future) in enumerate(zip(slots, prompts, futures, strict=True)):
+        engine.admit(slot, ids, Sampling(0.0, 5 if i == 2 else 15, ()), future)
+    while engine.busy():
+        engine.advance()
+    assert [i for i, future in enumerate(futures) if future.exception()] == [2]
+
+
 def test_a_turn_whose_numbers_are_none_is_a_fault_of_its_own() -> None:
     """Weights with a NaN in the embedding of one id: turns that read it fail, their neighbours never notice."""
     engine, weights = made(), {name: array.copy() for name, array in arrays(NET).items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -92,15 +94,63 @@ def test_other_numbers_than_float32_are_torchs() -> None:
     assert torch.equal(quick.bfloat16()(x.bfloat16()), plain.bfloat16()(x.bfloat16()))
 
 
-def test_a_copy_computes_with_its_own_weights() -> None:
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
+)
+def test_a_copy_computes_with_its_own_weights(copied: Callable[[nn.Module], nn.Module]) -> None:
     model = net()
     products.train(model)
-    other = copy.deepcopy(model)
+    other = copied(model)
     with torch.no_grad():
-        other[0].weight.zero_()
+        model[0].weight.zero_()
     x = drawn(5, WIDE)
-    torch.testing.assert_close(model(x), net()(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(other(x), net()(x), rtol=1e-4, atol=1e-4)
     assert not torch.allclose(other(x), model(x))
+
+
+def test_a_model_that_is_moved_leaves_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner's weights go to their GPU after this."""
+    monkeypatch.setattr(products, "times", lambda *given: pytest.fail("a product on the CPU"))
+    model = net()
+    products.train(model)
+    assert model.to("meta")(drawn(5, WIDE).to("meta")).shape == (5, 3)
+
+
+def test_no_rows_have_no_gradient_of_weights() -> None:
+    model = net()
+    products.train(model)
+    x = drawn(0, WIDE).requires_grad_()
+    model(x).sum().backward()
+    assert x.grad is not None and x.grad.shape == (0, WIDE)
+    assert all(not parameter.grad.any() for parameter in model.parameters() if parameter.grad is not None)
+
+
+def test_only_what_gradients_need_is_kept() -> None:
+    kept: list[Tensor] = []
+    model = nn.Sequential(nn.Linear(WIDE, WIDE), nn.Linear(WIDE, WIDE)).requires_grad_(False)
+    products.train(model)
+    x = drawn(9, WIDE).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        model(x)
+    assert [tensor.data_ptr() for tensor in kept] == [layer.weight.data_ptr() for layer in model]
+
+
+@pytest.mark.parametrize("lacks", [AttributeError, RuntimeError])
+def test_a_machine_without_it_multiplies_as_torch_does(monkeypatch: pytest.MonkeyPatch, lacks: type[Exception]) -> None:
+    """As a processor without AVX-512 in bfloat16, or a build without oneDNN."""
+
+    def laid(weight: Tensor) -> Tensor:
+        raise lacks
+
+    monkeypatch.setattr(products, "laid", laid)
+    products._there.cache_clear()
+    try:
+        assert not products.fits(drawn(WIDE, WIDE))
+        assert torch.equal(
+            Matrix(drawn(WIDE, WIDE))(drawn(3, WIDE)), drawn(3, WIDE) @ drawn(WIDE, WIDE).t().contiguous()
+        )
+    finally:
+        products._there.cache_clear()
 
 
 def test_a_settled_model_keeps_its_numbers_and_types() -> None:

@@ -214,24 +214,27 @@ def test_attention_by_hand():
             torch.testing.assert_close(got[token, head], weight @ value[places, head // 2], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("cells", [attention.CELLS, 1])
+@pytest.mark.parametrize("most", [attention.SCORES, 1])
+@pytest.mark.parametrize("queries", [attention.QUERIES, 8])
 @pytest.mark.parametrize("parents", [[-1, -1, -1], [-1, 0, 0], [-1, 0, 1]], ids=["rows", "two of one", "a chain"])
-def test_wide_heads_attend_in_half_precision(parents, cells, monkeypatch):
-    """As float32 does, forward and backward, to bfloat16's rounding."""
-    monkeypatch.setattr(attention, "CELLS", cells)
+@pytest.mark.parametrize("common", [0.0, 50.0])
+def test_wide_heads_attend_in_half_precision(parents, queries, most, common, monkeypatch):
+    """As float32 does, forward and backward, to bfloat16's rounding; also where keys have much in common."""
+    monkeypatch.setattr(attention, "QUERIES", queries)
+    monkeypatch.setattr(attention, "SCORES", most)
     torch.manual_seed(0)
     segments = Segments.of([11, 30, 30], parents, torch.device("cpu"))
-    shapes = [(71, 6, attention.WIDE), (71, 2, attention.WIDE), (71, 2, attention.WIDE), (71, 6, attention.WIDE)]
-    *drawn, grad = [torch.randn(shape).bfloat16() for shape in shapes]
+    query, key, value, grad = [torch.randn(71, heads, attention.WIDE) for heads in (6, 2, 2, 6)]
+    key += common
     results = []
     for dtype in (torch.float32, torch.bfloat16):
-        given = [tensor.to(dtype).requires_grad_() for tensor in drawn]
+        given = [query.requires_grad_(), key.requires_grad_(), value.to(dtype).requires_grad_()]
         mixed = attend(*given, segments, attention.WIDE**-0.5)
         assert mixed.dtype is dtype
-        mixed.backward(grad.to(dtype))
-        results.append([mixed, *(tensor.grad for tensor in given)])
+        of_given = torch.autograd.grad(mixed, given, grad.to(dtype))
+        results.append([mixed, *of_given])
     for exact, rounded in zip(*results, strict=True):
-        assert (rounded.float() - exact).norm() < 0.01 * exact.norm()
+        assert (rounded.float() - exact).norm() < 0.02 * exact.norm()
 
 
 def test_narrow_heads_attend_in_float32_and_what_comes_is_float32():

@@ -77,7 +77,8 @@ def test_constants_are_those_of_the_modules_that_import_torch() -> None:
     from ssp.learning.backends import deepspeed_backend
 
     assert learner.CELLS == forward.CELLS and learner.BUCKET == deepspeed_backend.BUCKET
-    assert learner.WIDE == attention.WIDE and learner.SCORES == attention.CELLS
+    for name in ("WIDE", "QUERIES", "SCORES"):
+        assert getattr(learner, name) == getattr(attention, name)
 
 
 @pytest.mark.parametrize("rank", [0, 4])

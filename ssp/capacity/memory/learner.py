@@ -27,9 +27,9 @@ BUCKET = 200_000_000
 LIVE = 1_000_000_000
 """Weights that stage 3 holds gathered at a time, and parameters that it steps at a time
 (DeepSpeed's own defaults)."""
-WIDE, SCORES = 64, 2**24
-"""Numbers of a head from which packed rows attend in half precision on a CPU, and scores at a time
-there (as `ssp.learning.attention.WIDE` and `CELLS`)."""
+WIDE, QUERIES, SCORES = 64, 256, 2**24
+"""As in `ssp.learning.attention`: numbers of a head from which packed rows attend in half precision
+on a CPU, and queries and scores at a time there."""
 CELLS, CELL_BYTES = 2**26, 24
 """Logits at a time (as `ssp.learning.forward.CELLS`), and bytes of each in the backward pass:
 logits, softmax, exponential and entropy product, two gradients, float32 each."""
@@ -187,10 +187,10 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> list[
     widest = 2 * shape.mlp + 2 * shape.hidden
     passing = tokens * way.product * widest  # comes and goes in the widest layer
     if packed and half and not gpu:
-        # scores, their weights and the gradient of these, of one head's keys at least
+        # scores, their weights and the gradient of these
         longest = max(block.limits.longest for block in blocks)
-        one = shape.heads // shape.kv_heads * longest * longest
-        passing += 3 * product * min(max(SCORES, one), shape.heads * tokens * longest)
+        least = shape.heads // shape.kv_heads * min(QUERIES, longest) * longest
+        passing += 3 * product * min(max(SCORES, least), shape.heads * tokens * longest)
     activations = kept(shape, tokens, way, learner.checkpointing) + passing
     logits = CELL_BYTES * min(CELLS, tokens * shape.vocab)
 
