@@ -138,12 +138,12 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     _, own, heads, dim = query.shape
     total = key.shape[1]
     if query.dtype in HALF:
-        mixed = []
+        parts = []
         for start in range(0, own, QUERIES):
             end = min(start + QUERIES, own)
             seen = total - own + end
-            mixed.append(_in_half(query[:, start:end], key[:, :seen], value[:, :seen], scale))
-        return torch.cat(mixed, 1).flatten(0, 1)
+            parts.append(_in_half(query[:, start:end], key[:, :seen], value[:, :seen], scale))
+        return torch.cat(parts, 1).flatten(0, 1)
     mask = None
     if own < total:
         mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
