@@ -265,7 +265,8 @@ def test_a_wide_model_on_a_cpu_has_its_vectors_by_onednn(tmp_path, monkeypatch, 
     spec = EncoderSpec(str(folder), pooling=pooling, max_length=48, passage_length=48)
     quick = TextEncoder(folder, spec, dtype)
     layers = [layer for layer in quick._forward.model.modules() if isinstance(layer, torch.nn.Linear)]
-    assert sum(layer.weight.is_mkldnn for layer in layers) > 6
+    wide = sum(layer.weight.is_mkldnn for layer in layers)
+    assert wide > 6 if products._there(layers[0].weight.dtype) else wide == 0
     monkeypatch.setattr(products, "fits", lambda weight: False)
     plain = TextEncoder(folder, spec, dtype)
     near = 1e-5 if dtype == "float32" else 0.05

@@ -21,7 +21,8 @@ def drawn(*size: int) -> Tensor:
 
 
 def test_it_multiplies_where_a_weight_has_no_short_side() -> None:
-    assert products.fits(drawn(SHORT, WIDE)) and products.fits(drawn(WIDE, SHORT).bfloat16())
+    assert products.fits(drawn(SHORT, WIDE))
+    assert products.fits(drawn(WIDE, SHORT).bfloat16()) is products._there(torch.bfloat16)
     assert not products.fits(drawn(SHORT - 1, WIDE)) and not products.fits(drawn(WIDE, SHORT - 1))
     assert not products.fits(drawn(WIDE, WIDE).double()) and not products.fits(drawn(WIDE, WIDE).to("meta"))
     assert not products.fits(drawn(2, WIDE, WIDE))
