@@ -82,40 +82,39 @@ class Matrix:
             self._bias.copy_(other._bias)
 
 
-def settle(model: nn.Module) -> None:
+def infer(model: nn.Module) -> None:
     """Have the linear layers of a model that is not trained compute by oneDNN, in place. Their
     weights keep their names and types, at which models look, and no code but `times` reads them."""
-    for layer in _wide(model):
+    for layer in _fitting(model):
         weight = layer.weight.detach()
         del layer.weight
         layer.weight = laid(weight)
-        layer.forward = partial(_settled, layer)
+        layer.forward = partial(_inferred, layer)
 
 
-def _settled(layer: Any, x: Tensor) -> Tensor:
+def _inferred(layer: Any, x: Tensor) -> Tensor:
     return times(x, layer.weight, layer.bias)
 
 
 def train(model: nn.Module) -> None:
     """Have the linear layers of a model compute by oneDNN, in place, in each call that computes in
     float32 on a CPU. The model may be moved later."""
-    for layer in _wide(model):
+    for layer in _fitting(model):
         layer.forward = partial(_trained, layer)
 
 
-def _wide(model: nn.Module) -> list[Any]:
+def _fitting(model: nn.Module) -> list[Any]:
     layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
     return [layer for layer in layers if fits(layer.weight)]
 
 
 def _trained(layer: Any, x: Tensor) -> Tensor:
     weight = layer.weight
-    whole = {x.dtype, weight.dtype} == {torch.float32} and {x.device.type, weight.device.type} == {
-        "cpu"
-    }
-    if not whole or torch.is_autocast_enabled("cpu") or not x.numel():
-        return nn.functional.linear(x, weight, layer.bias)
-    return _Linear.apply(x, weight, layer.bias)
+    here = x.device.type == weight.device.type == "cpu"
+    whole = x.dtype == weight.dtype == torch.float32
+    if here and whole and x.numel() and not torch.is_autocast_enabled("cpu"):
+        return _Linear.apply(x, weight, layer.bias)
+    return nn.functional.linear(x, weight, layer.bias)
 
 
 class _Linear(torch.autograd.Function):

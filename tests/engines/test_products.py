@@ -154,9 +154,9 @@ def test_a_machine_without_it_multiplies_as_torch_does(monkeypatch: pytest.Monke
         products._there.cache_clear()
 
 
-def test_a_settled_model_keeps_its_numbers_and_types() -> None:
+def test_a_model_that_only_infers_keeps_its_numbers_and_types() -> None:
     plain, quick = net(), net().requires_grad_(False)
-    products.settle(quick)
+    products.infer(quick)
     assert quick[0].weight.is_mkldnn and not quick[3].weight.is_mkldnn
     assert [layer.weight.dtype for layer in quick if isinstance(layer, nn.Linear)] == [torch.float32] * 3
     torch.testing.assert_close(quick(drawn(2, 5, WIDE)), plain(drawn(2, 5, WIDE)), rtol=1e-4, atol=1e-4)

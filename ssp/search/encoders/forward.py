@@ -59,7 +59,7 @@ class Forward:
         config = read_json(folder / "config.json")
         self.model = _load(folder, config, kind, DTYPES[dtype], optional)
         self.limit = position_limit(folder, config)
-        products.settle(self.model.to(self.device))
+        products.infer(self.model.to(self.device))
         self._slow = _tokenizer(folder, config)
         self._typed = int(config.get("type_vocab_size") or 0) > 1
         self._pad = self._slow.pad_token_id or 0
