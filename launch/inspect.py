@@ -102,7 +102,7 @@ def _header(recorded: RecordedEpisode) -> Text:
         "episode": f"{episode.id}  ({played})",
         "file": recorded.place,
         "stopped": f"{episode.stopped}, {len(episode.queries)} searches, {tokens}",
-        "versions": f"{log.version_min} to {log.version_max}",
+        "versions": "{} to {}".format(*log.version_span),
         "outcome": f"{' '.join(known)}, reward {reward}",
     }
     if entry["commit_step"] is not None:

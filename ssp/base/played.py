@@ -16,22 +16,6 @@ Ref = Any
 Opaque here."""
 
 
-_ALIKE = (
-    "id",
-    "game",
-    "role",
-    "attempt",
-    "final",
-    "outcome",
-    "cause",
-    "detail",
-    "stopped",
-    "cuts",
-    "cut",
-)
-"""What a brief says as its episode does."""
-
-
 class Subject(NamedTuple):
     """What a question was to be about: the target that its row gave, "" for none; the searches that
     it asked for, 0 for no number; the passage that the prompt showed."""
@@ -90,22 +74,32 @@ class Brief:
         """The brief of `episode`."""
         log = episode.log
         # Read from the lists now: `count` turns them into bytes, from which these are slow to read.
-        length, oldest, newest = len(log), log.version_min, log.version_max
+        oldest, newest = log.version_span
         return Brief(
-            **{name: getattr(episode, name) for name in _ALIKE},
+            id=episode.id,
+            game=episode.game,
+            role=episode.role,
+            attempt=episode.attempt,
+            final=episode.final,
+            outcome=episode.outcome,
+            cause=episode.cause,
+            stopped=episode.stopped,
             searches=len(episode.queries),
             tokens=log.count(Kind.MODEL),
-            length=length,
+            length=len(log),
             version_min=oldest,
             version_max=newest,
             file=file,
             row=row,
+            cuts=episode.cuts,
             prompt=log.count(Kind.PROMPT),
             observed=log.count(Kind.OBSERVATION) + log.count(Kind.TEMPLATE),
+            cut=episode.cut,
+            detail=episode.detail,
             contexts=log.contexts,
             turn_tokens=log.turn_tokens(),
             opens=episode.tools.count("read"),
-            lookups=[tool for tool, _ in episode.calls].count("search"),
+            lookups=len(episode.searches),
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class TokenLog:
     drops: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __len__(self) -> int:
+        if "_bytes" in self.__dict__:
+            return len(self.packed()["kinds"])
         return len(self.ids)
 
     def packed(self) -> dict[str, bytes]:
@@ -191,11 +193,7 @@ class TokenLog:
         return self.packed()["kinds"].count(kind)
 
     @property
-    def version_min(self) -> int:
-        """Version of the oldest model token, -1 when there is none."""
-        return min((v for v in set(self.versions) if v >= 0), default=-1)
-
-    @property
-    def version_max(self) -> int:
-        """Version of the newest model token, -1 when there is none."""
-        return max(set(self.versions), default=-1)
+    def version_span(self) -> tuple[int, int]:
+        """Versions of the oldest and of the newest model token, -1 where there is none."""
+        versions = {*self.versions} - {-1}
+        return min(versions, default=-1), max(versions, default=-1)

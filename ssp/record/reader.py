@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import cast
 
 from ssp.base.episode import Episode
 from ssp.base.errors import InvariantError, hold, holding
@@ -15,7 +16,7 @@ from ssp.config import own
 from ssp.config.load import load
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
-from ssp.record.ledger.rows import EpisodeRow, GameRow, OfGames, Row, plain
+from ssp.record.ledger.rows import EpisodeRow, GameRow, OfGames, Row
 from ssp.record.manifest import read_record
 from ssp.record.runfolder import RunFolder
 
@@ -58,8 +59,8 @@ class RunReader:
         entry = game = None
         if self.run.ledger.is_file():
             with self.ledger() as ledger, suppress(InvariantError):
-                (entry,) = plain(ledger.get([id]))
-                (game,) = plain(ledger.get([entry["game_id"]], "games"))
+                entry = cast(EpisodeRow, ledger.get([id])[0])
+                game = cast(GameRow, ledger.get([entry["game_id"]], "games")[0])
         return entry, game
 
     def columns(self, file: str, names: Sequence[str]) -> list[Row]:

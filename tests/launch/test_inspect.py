@@ -86,7 +86,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def _entry(cfg: Config, episode: Episode, file: str, row: int) -> dict[str, object]:
-    versions = {"policy_version_min": episode.log.version_min, "policy_version_max": episode.log.version_max}
+    oldest, newest = episode.log.version_span
+    versions = {"policy_version_min": oldest, "policy_version_max": newest}
     placed = {"id": episode.id, "file": file, "row": row, **versions}
     if episode.outcome is Outcome.VOID:
         return {**placed, "state": State.VOIDED, "cause": episode.cause}

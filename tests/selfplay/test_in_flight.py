@@ -141,7 +141,7 @@ def test_a_play_that_was_ordered_with_older_weights_goes_on_with_the_newer(live:
     plays.play(tasks(1), PlayOrder(1.0, ""), 3, parcel(3))
     plays.refresh(5, parcel(5))
     block, _ = plays.play(tasks(2), PlayOrder(1.0, ""), 4, parcel(4))
-    assert {episode.log.version_min for episode in block} == {5}
+    assert {episode.log.version_span[0] for episode in block} == {5}
     assert plays.refresh(4, parcel(4)) == {} and [version for version, _, _ in live.loads] == [3, 5]
 
 
@@ -150,7 +150,7 @@ def test_out_of_flight_the_ordered_version_plays_and_caches_go(live: Live, tmp_p
     live.tick()
     for version in (3, 5, 4):
         block, _ = plays.play(tasks(1), PlayOrder(1.0, ""), version, parcel(version))
-        assert {episode.log.version_max for episode in block} == {version}
+        assert {episode.log.version_span[1] for episode in block} == {version}
     assert [keep for _, keep, _ in live.loads] == [False] * 3
 
 

@@ -77,7 +77,7 @@ class LedgerReader:
         """Rows by id. InvariantError for an unknown id, unless they need not be `there`."""
         names = list(ids)
         sql = f"SELECT {columns} FROM {table} WHERE id {_AMONG}"
-        rows = {row["id"]: dict(row) for row in self._select(sql, json.dumps(names))}
+        rows = {row["id"]: row for row in plain(self._select(sql, json.dumps(names)))}
         missing = set(names).difference(rows) if there else set()
         if missing:
             raise InvariantError(

@@ -1,7 +1,7 @@
 """Rows of the ledger: the schema, and what may be written to a row (no database here)."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -65,9 +65,11 @@ OfGames = tuple[list[GameRow], list[EpisodeRow]]
 """Rows of games, and of their episodes."""
 
 
-def plain(rows: Iterable[Any]) -> list[Any]:
+def plain(rows: Sequence[Any]) -> list[Any]:
     """Whole rows, each an `EpisodeRow` or a `GameRow`, of what SQLite gives."""
-    return [dict(row) for row in rows]
+    # Of a wide row `dict(row)` would look each column up by its name, which takes twice the time.
+    names = rows[0].keys() if rows else []
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _facts(row: type, keys: int) -> dict[str, type]:

@@ -70,7 +70,7 @@ def _row(episode: Episode, cfg: Config, entry: Row, game: Row) -> list[Result]:
         outcome = Outcome.VOID
 
     recorded = entry["policy_version_min"], entry["policy_version_max"]
-    versions = compared("versions", recorded, (log.version_min, log.version_max))
+    versions = compared("versions", recorded, log.version_span)
     if state is State.VOIDED and recorded == (None, None):
         versions = untold("versions", f"it was void before they were noted: {entry['cause']}")
     return [

@@ -35,7 +35,7 @@ class _Tape:
     next."""
 
     def __init__(self, record: Episode) -> None:
-        self.version = record.log.version_max
+        self.version = record.log.version_span[1]
         self.log = record.log
         self._record = record
         self.at = self._asked = self._answered = 0
