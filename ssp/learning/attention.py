@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 HALF = (torch.float16, torch.bfloat16)
-WIDE = 64
+WIDE = 32
 """Numbers of a head from which a CPU attends in half precision; for smaller heads its kernel for
 float32 is faster."""
-QUERIES = 256
-"""Queries of a piece at a time there: keys behind the last of them are left out."""
+QUERIES = 128
+"""Queries of a piece at a time: keys behind the last of them are left out."""
 SCORES = 2**24
-"""Scores at a time there (32 MB), but all of so many queries with one head of keys."""
+"""Scores at a time in half precision on a CPU (32 MB), but all of so many queries with one head of
+keys."""
 
 
 @dataclass(frozen=True)
@@ -131,30 +132,39 @@ def in_one_call(
 
 def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n *
-    own, heads, D].
-
-    The causal mask of this function is aligned at the first token, so queries that continue another
-    piece bring their own."""
-    _, own, heads, dim = query.shape
+    own, heads, D]."""
+    own = query.shape[1]
     total = key.shape[1]
-    if query.dtype in HALF:
-        parts = []
-        for start in range(0, own, QUERIES):
-            end = min(start + QUERIES, own)
-            seen = total - own + end
-            parts.append(_in_half(query[:, start:end], key[:, :seen], value[:, :seen], scale))
-        return torch.cat(parts, 1).flatten(0, 1)
+    half = query.dtype in HALF
+    if own == total and not half:
+        return _in_float(query, key, value, scale).flatten(0, 1)
+    mix = _in_half if half else _in_float
+    parts = []
+    for start in range(0, own, QUERIES):
+        end = min(start + QUERIES, own)
+        seen = total - own + end
+        parts.append(mix(query[:, start:end], key[:, :seen], value[:, :seen], scale))
+    return torch.cat(parts, 1).flatten(0, 1)
+
+
+def _in_float(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Pieces of one size in float32, as of `_run` → [n, own, heads, D].
+
+    The causal mask of torch's function is aligned at the first token, so queries that come behind
+    other tokens bring their own."""
+    own = query.shape[1]
+    total = key.shape[1]
     mask = None
     if own < total:
         mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
+    grouped = query.shape[2] > key.shape[2]
     query = query.transpose(1, 2)
     key = key.transpose(1, 2)
     value = value.transpose(1, 2)
-    grouped = heads > key.shape[1]
     mixed = F.scaled_dot_product_attention(
         query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
     )
-    return mixed.transpose(1, 2).reshape(-1, heads, dim)
+    return mixed.transpose(1, 2)
 
 
 def _in_half(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

@@ -199,8 +199,10 @@ def test_rotation_has_the_gradient_of_its_formula():
     assert torch.autograd.gradcheck(lambda x: rotate(x, angle.cos(), angle.sin()), x)
 
 
-def test_attention_by_hand():
+@pytest.mark.parametrize("queries", [attention.QUERIES, 1])
+def test_attention_by_hand(queries, monkeypatch):
     """Pieces of 3, 2 and 2 tokens; the second and third continue the first."""
+    monkeypatch.setattr(attention, "QUERIES", queries)
     torch.manual_seed(0)
     query, key, value = torch.randn(7, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
     segments = Segments.of([3, 2, 2], [-1, 0, 0], torch.device("cpu"))

@@ -27,7 +27,7 @@ BUCKET = 200_000_000
 LIVE = 1_000_000_000
 """Weights that stage 3 holds gathered at a time, and parameters that it steps at a time
 (DeepSpeed's own defaults)."""
-WIDE, QUERIES, SCORES = 64, 256, 2**24
+WIDE, QUERIES, SCORES = 32, 128, 2**24
 """As in `ssp.learning.attention`: numbers of a head from which packed rows attend in half precision
 on a CPU, and queries and scores at a time there."""
 CELLS, CELL_BYTES = 2**26, 24
