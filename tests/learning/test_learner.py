@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from ssp.base.errors import InvariantError
 from ssp.learning import losses
+from ssp.learning.backends import backend
 from ssp.learning.batch import collate
 from ssp.learning.forward import score
 from tests.choices import choices
@@ -272,6 +273,21 @@ def test_the_optimizer_is_adamw_with_the_configs_numbers(model_dir, role):
     role.learner.beta2, role.learner.weight_decay = 0.99, 0.01
     (group,) = SoloLearner(model_dir, role).optimizer.param_groups
     assert group["betas"] == (0.9, 0.99) and group["weight_decay"] == 0.01
+
+
+def test_a_large_policys_step_in_one_pass_is_the_small_ones(model_dir, make_batch, role, monkeypatch):
+    role.learner.weight_decay = 0.01
+    learners = []
+    for bound in (backend.ONE_PASS, 1):
+        monkeypatch.setattr(backend, "ONE_PASS", bound)
+        learners.append(SoloLearner(model_dir, role))
+    assert [learner.optimizer.param_groups[0]["fused"] for learner in learners] == [False, True]
+    for seed in range(3):
+        for learner in learners:
+            learner.update(make_batch(8, seed=seed))
+    usual, one_pass = (learner.weights() for learner in learners)
+    for name, weight in usual.items():
+        np.testing.assert_allclose(one_pass[name], weight, rtol=0, atol=1e-5)
 
 
 def test_weights_are_copies_in_hugging_face_names(model_dir, make_batch, role):
