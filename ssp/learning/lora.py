@@ -58,6 +58,9 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(settings, model)
+    for layer in _layers(model).values():
+        # Autocast narrows what comes in; widened before, it would be kept for the backward pass.
+        layer.cast_input_dtype_enabled = False
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapter(name))
     model.eval()

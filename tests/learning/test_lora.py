@@ -57,6 +57,16 @@ def test_what_is_published_computes_what_the_learner_computes(tmp_path, model_di
     assert load_file(tmp_path / "v1" / "adapter" / "adapter_model.safetensors")
 
 
+def test_in_bfloat16_an_adapter_reads_what_its_layer_reads(model_dir, make_batch, adapted):
+    adapted.learner.dtype, adapted.learner.packing = "bfloat16", True
+    learner, read = SoloLearner(model_dir, adapted), []
+    for name, part in learner.model.named_modules():
+        if name.endswith(f"q_proj.lora_A.{lora.NAME}"):
+            part.register_forward_pre_hook(lambda _, args: read.append(args[0].dtype))
+    learner.update(make_batch(4))
+    assert set(read) == {torch.bfloat16}
+
+
 def test_players_on_a_shared_base_get_the_adapter_alone(model_dir, make_batch, adapted):
     """What a player adds to its base is what would be published merged."""
     cfg = Config(blocks={"solver": adapted})
