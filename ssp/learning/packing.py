@@ -23,7 +23,9 @@ from ssp.base import products
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.shape import FAMILIES, NAMES
 from ssp.config.role import LearnerConfig
+from ssp.learning import passes
 from ssp.learning.attention import Segments, attend
+from ssp.learning.passes import narrow, rotate
 from ssp.learning.prefixes import shared
 
 
@@ -55,6 +57,7 @@ def enable_packing(model: PreTrainedModel) -> None:
         raise InputError(rule, value, "set learner.packing=false")
     body: Any = model.base_model
     body.forward = MethodType(_forward, body)
+    passes.quicken(body)
     body.lays_lines = model.lays_lines = True  # type: ignore[assignment]
 
 
@@ -187,41 +190,3 @@ def _layer(
         x = x.index_select(0, asked)
     x = x + attention.o_proj(mixed)
     return x + layer.mlp(narrow(layer.post_attention_layernorm(x)))
-
-
-def narrow(x: Tensor) -> Tensor:
-    """`x` in the type of autocast, which would else make, and keep, a copy for each product that
-    reads it."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of the wider
-    type."""
-    return _Rotate.apply(x, cos, sin)
-
-
-class _Rotate(torch.autograd.Function):
-    """(a, b) → (a cos - b sin, b cos + a sin), halves of the last axis. Its own inverse's
-    transpose: the gradient is a rotation by the opposite angle, so that nothing is kept."""
-
-    @staticmethod
-    def forward(ctx, x, cos, sin):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(cos, sin)
-        ctx.dtype = x.dtype
-        return _rotated(x, cos, sin, torch.promote_types(x.dtype, cos.dtype))
-
-    @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        cos, sin = ctx.saved_tensors
-        return _rotated(grad, cos, -sin, ctx.dtype), None, None
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
-    out = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
-    a, b = x.chunk(2, -1)
-    first, second = out.chunk(2, -1)
-    first.copy_(torch.addcmul(a * cos, b, sin, value=-1))
-    second.copy_(torch.addcmul(b * cos, a, sin))
-    return out

@@ -134,7 +134,8 @@ def test_activations_are_as_planned(
         forward.states(module, ids, mask)
     shape = model_of(module).shape
     assert shape is not None
-    way = learner.Way(stream, product, packed=packed, copies=packed and not (heads and product == 2))
+    copies = packed and not (heads and product == 2)
+    way = learner.Way(stream, product, packed=packed, copies=copies, lean=packed and stream == 4)
     planned = learner.kept(shape, 4 * 128, way, checkpointing)
     if checkpointing:  # the layer that is computed again is not there yet
         planned -= 4 * 128 * learner.per_layer(shape, way)

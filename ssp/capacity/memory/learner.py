@@ -7,11 +7,11 @@ stage 2 the gradients too, stage 3 the weights too. Hu et al. 2021 (arXiv 2106.0
 alone have gradients and states.
 Korthikanti et al. 2022 (arXiv 2205.05198), equation 1, for what a forward pass keeps for the
 backward pass under attention without a score matrix: here without dropout, with a gated MLP,
-grouped keys, and RMSNorms that keep a float32 copy of their input (measured in tests against the
-tensors that autograd saves)."""
+grouped keys, and RMSNorms that keep their input in float32 (measured in tests against the tensors
+that autograd saves)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssp.base.shape import Shape
@@ -183,7 +183,9 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> list[
     packed = learner.packing
     product = width(learner.dtype)
     half = product < FLOAT32 and shape.head_dim >= WIDE
-    way = Way(stored(learner), product, packed, copies=packed and not (gpu or half))
+    stream = stored(learner)
+    copies = packed and not (gpu or half)
+    way = Way(stream, product, packed, copies, lean=packed and not gpu and stream == FLOAT32)
     widest = 2 * shape.mlp + 2 * shape.hidden
     passing = tokens * way.product * widest  # comes and goes in the widest layer
     if packed and half and not gpu:
@@ -205,12 +207,14 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> list[
 class Way:
     """How a learner computes. `stream`: bytes of a number between layers. `product`: bytes of a
     number in matrix products, smaller under autocast. `packed`: rows lie side by side. `copies`:
-    attention works on float32 copies and its result is copied (packed rows on a CPU)."""
+    attention works on float32 copies and its result is copied (packed rows on a CPU). `lean`: norms
+    of float32 keep nothing but their input (the same)."""
 
     stream: int
     product: int
     packed: bool = False
     copies: bool = False
+    lean: bool = False
 
 
 def kept(shape: Shape, tokens: int, way: Way, checkpointing: bool) -> int:
@@ -222,7 +226,7 @@ def kept(shape: Shape, tokens: int, way: Way, checkpointing: bool) -> int:
     else:
         layers = shape.layers * layer
     around = 2 * shape.head_dim * way.stream + 16  # rotary angles, ids and places
-    return tokens * (layers + around + _norm(shape.hidden, way.stream))
+    return tokens * (layers + around + _norm(shape.hidden, way))
 
 
 def per_layer(shape: Shape, way: Way) -> int:
@@ -233,9 +237,11 @@ def per_layer(shape: Shape, way: Way) -> int:
     # Under autocast each of the five products behind a norm has its own copy of the norm's result;
     # packed rows share one.
     copies = 5 if product < way.stream and not way.packed else 2
-    norms = 2 * _norm(shape.hidden, way.stream) + copies * shape.hidden * product
+    norms = 2 * _norm(shape.hidden, way) + copies * shape.hidden * product
     if shape.qk_norm:
-        norms += heads * (4 + product) + 4 * (shape.heads + shape.kv_heads)
+        of_heads = replace(way, stream=product, lean=way.lean and product == FLOAT32)
+        norms += shape.heads * _norm(shape.head_dim, of_heads)
+        norms += shape.kv_heads * _norm(shape.head_dim, of_heads)
 
     number = 4 if way.copies else product
     attention = number * 2 * heads + 4 * shape.heads
@@ -244,7 +250,8 @@ def per_layer(shape: Shape, way: Way) -> int:
     return norms + attention + product * 4 * shape.mlp
 
 
-def _norm(numbers: int, width: int) -> int:
-    """An RMSNorm over so many numbers: its input in float32, the normalised one in the model's
-    type, and its scale."""
-    return numbers * (4 + width) + 4
+def _norm(numbers: int, way: Way) -> int:
+    """An RMSNorm over so many numbers: its input in float32 and its scale, and, where it is not
+    lean, the normalised input in the model's type."""
+    normalised = 0 if way.lean else way.stream
+    return numbers * (4 + normalised) + 4
