@@ -13,12 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ssp.base.errors import InputError
 from ssp.base.shape import FAMILIES, NAMES
-from ssp.learning import attention, passes
+from ssp.learning import attention
 from ssp.learning.attention import Segments, attend, in_one_call
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score
 from ssp.learning.packing import enable_packing, lay_out, packs
-from ssp.learning.passes import rotate
 from ssp.learning.prefixes import LEAST, shared
 
 VOCAB = 50
@@ -191,32 +190,6 @@ def test_models_that_it_cannot_compute_are_refused():
         with pytest.raises(InputError, match="dropout or sliding windows"):
             enable_packing(network("qwen2", **odd))
     assert not packs(other)
-
-
-def test_rotation_has_the_gradient_of_its_formula():
-    torch.manual_seed(0)
-    x = torch.randn(5, 3, 8, dtype=torch.float64, requires_grad=True)
-    angle = torch.randn(5, 1, 4, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: rotate(x, angle.cos(), angle.sin()), x)
-
-
-@pytest.mark.parametrize("learns", [True, False])
-def test_a_norm_has_its_gradient(learns):
-    torch.manual_seed(0)
-    x = torch.randn(5, 3, 8, dtype=torch.float64, requires_grad=True)
-    weight = torch.rand(8, dtype=torch.float64, requires_grad=learns)
-    assert torch.autograd.gradcheck(lambda *given: passes._Norm.apply(*given, 1e-6), (x, weight))
-
-
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
-def test_norms_are_the_models_own_in_other_types(kind):
-    _, packed = pair("llama")
-    norm = packed.model.norm
-    x = torch.randn(7, SIZES["hidden_size"]).to(getattr(torch, kind))
-    usual = type(norm).forward(norm, x)
-    made = norm(x)
-    assert made.dtype is usual.dtype and ("_NormBackward" in type(made.grad_fn).__name__) is (kind == "float32")
-    torch.testing.assert_close(made, usual, atol=1e-6 if kind == "float32" else 0, rtol=0)
 
 
 @pytest.mark.parametrize("queries", [attention.QUERIES, 1])
