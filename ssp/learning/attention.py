@@ -133,54 +133,54 @@ def in_one_call(
 def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n *
     own, heads, D]."""
-    own = query.shape[1]
+    n, own, heads, dim = query.shape
     total = key.shape[1]
-    half = query.dtype in HALF
-    mix = _in_half if half else _in_float
-    # A GPU would start more kernels, and torch's causal kernel leaves later keys out by itself.
-    whole = query.is_cuda or (own == total and not half)
-    step = own if whole else QUERIES
+    mix = _in_float
+    step = QUERIES
+    if query.dtype in HALF:
+        mix = _in_half
+    elif own == total or query.is_cuda:
+        # torch's causal kernel leaves later keys out by itself, and a GPU would start more kernels
+        step = own
+    # Laid out once: what a product would lay out for itself is kept for the backward pass.
+    query = query.transpose(1, 2)
+    key = key.transpose(1, 2).contiguous()
+    value = value.transpose(1, 2).contiguous()
     parts = []
     for start in range(0, own, step):
         end = min(start + step, own)
         seen = total - own + end
-        parts.append(mix(query[:, start:end], key[:, :seen], value[:, :seen], scale))
-    return torch.cat(parts, 1).flatten(0, 1)
+        parts.append(mix(query[:, :, start:end], key[:, :, :seen], value[:, :, :seen], scale))
+    return torch.cat(parts, 2).transpose(1, 2).reshape(n * own, heads, dim)
 
 
 def _in_float(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Pieces of one size in float32, as of `_run` → [n, own, heads, D].
+    """Pieces of one size in float32: query [n, heads, own, D], key and value [n, kv heads, total,
+    D] → as the query.
 
     The causal mask of torch's function is aligned at the first token, so queries that come behind
     other tokens bring their own."""
-    own = query.shape[1]
-    total = key.shape[1]
+    own = query.shape[2]
+    total = key.shape[2]
     mask = None
     if own < total:
         mask = query.new_ones(own, total, dtype=torch.bool).tril(total - own)
-    grouped = query.shape[2] > key.shape[2]
-    query = query.transpose(1, 2)
-    key = key.transpose(1, 2)
-    value = value.transpose(1, 2)
-    mixed = F.scaled_dot_product_attention(
+    grouped = query.shape[1] > key.shape[1]
+    return F.scaled_dot_product_attention(
         query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
     )
-    return mixed.transpose(1, 2)
 
 
 def _in_half(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Pieces of one size in half precision, as of `_run` → [n, own, heads, D]."""
-    n, own, heads, dim = query.shape
-    kv = key.shape[2]
+    """Pieces of one size in half precision, as of `_in_float`."""
+    own = query.shape[2]
     # Heads that share keys stand one behind the other in a row.
-    by_key = (query * scale).view(n, own, kv, -1, dim).permute(0, 2, 3, 1, 4)
-    query = by_key.reshape(n * kv, -1, dim)
-    key = key.transpose(1, 2).reshape(n * kv, -1, dim)
-    value = value.transpose(1, 2).reshape(n * kv, -1, dim)
-    most = max(1, SCORES // (query.shape[1] * key.shape[1]))
-    parts = zip(query.split(most), key.split(most), value.split(most), strict=True)
-    mixed = torch.cat([_Half.apply(*part, own) for part in parts])
-    return mixed.view(n, kv, -1, own, dim).permute(0, 3, 1, 2, 4).reshape(n, own, heads, dim)
+    keys = key.flatten(0, 1)
+    values = value.flatten(0, 1)
+    queries = (query * scale).reshape(len(keys), -1, query.shape[-1])
+    most = max(1, SCORES // (queries.shape[1] * keys.shape[1]))
+    parts = zip(queries.split(most), keys.split(most), values.split(most), strict=True)
+    return torch.cat([_Half.apply(*part, own) for part in parts]).view(query.shape)
 
 
 class _Half(torch.autograd.Function):

@@ -80,7 +80,7 @@ class _Norm(torch.autograd.Function):
         by_unit = (x * scale).mul_(grad)
         of_weight = None
         if ctx.needs_input_grad[1]:
-            of_weight = by_unit.view(-1, size).sum(0)
+            of_weight = by_unit.reshape(-1, size).sum(0)
         # A change along x changes nothing: that part of the gradient is taken off.
         along = (by_unit @ weight).unsqueeze(-1) * scale.square() / size
         of_x = (grad * weight).mul_(scale).addcmul_(x, along, value=-1)

@@ -275,7 +275,7 @@ def test_the_optimizer_is_adamw_with_the_configs_numbers(model_dir, role):
     assert group["betas"] == (0.9, 0.99) and group["weight_decay"] == 0.01
 
 
-def test_a_large_policys_step_in_one_pass_is_the_small_ones(model_dir, make_batch, role, monkeypatch):
+def test_a_large_policys_step_in_one_pass_is_the_small_ones(model_dir, make_batch, role, monkeypatch, tmp_path):
     role.learner.weight_decay = 0.01
     learners = []
     for bound in (backend.ONE_PASS, 1):
@@ -288,6 +288,9 @@ def test_a_large_policys_step_in_one_pass_is_the_small_ones(model_dir, make_batc
     usual, one_pass = (learner.weights() for learner in learners)
     for name, weight in usual.items():
         np.testing.assert_allclose(one_pass[name], weight, rtol=0, atol=1e-5)
+    learners[0].save(tmp_path / "v1", {"role": "solver"})
+    learners[1].load(tmp_path / "v1")
+    assert learners[1].optimizer.param_groups[0]["fused"], "a learner steps as it was made, not as a checkpoint's did"
 
 
 def test_weights_are_copies_in_hugging_face_names(model_dir, make_batch, role):

@@ -35,7 +35,7 @@ from ssp.capacity.memory.processes import notes
 from ssp.capacity.memory.shapes import PUBLIC, Model, find
 from ssp.config.role import LearnerConfig, LoraConfig, RehearsalConfig, RoleConfig, StageConfig
 from ssp.engines.torch_engine import TorchEngine
-from ssp.learning import attention, forward, lora
+from ssp.learning import attention, batch, forward, lora
 from ssp.learning.backends import make
 from ssp.learning.backends.ranks import SOLO
 from ssp.learning.packing import prepare
@@ -47,7 +47,7 @@ SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
     "num_key_value_heads": 2, "head_dim": 16,
 }  # fmt: skip
-WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
+WIDE = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 FAMILIES: dict[str, Any] = {
     "qwen2": lambda **more: Qwen2ForCausalLM(Qwen2Config(**SMALL | more)),
     "qwen3": lambda **more: Qwen3ForCausalLM(Qwen3Config(**SMALL | more)),
@@ -77,6 +77,7 @@ def test_constants_are_those_of_the_modules_that_import_torch() -> None:
     from ssp.learning.backends import deepspeed_backend
 
     assert learner.CELLS == forward.CELLS and learner.BUCKET == deepspeed_backend.BUCKET
+    assert learner.SEEN == batch.SEEN
     for name in ("WIDE", "QUERIES", "SCORES"):
         assert getattr(learner, name) == getattr(attention, name)
 
@@ -107,14 +108,16 @@ def test_weights_gradients_and_moments_are_exact(rank: int) -> None:
 def test_activations_are_as_planned(
     family: str, dtype: str, checkpointing: bool, packed: bool, heads: dict[str, int]
 ) -> None:
-    """What autograd keeps of 4 x 128 tokens, other than weights, in each way in which learners compute."""
+    """What autograd keeps of 512 tokens, other than weights, in each way in which learners compute; those of wide heads are
+    of rows that take several blocks of queries."""
     module = FAMILIES[family](**heads)
     stream, product = {"float32": (4, 4), "autocast": (4, 2), "bfloat16": (2, 2)}[dtype]
     if dtype == "bfloat16":
         module = module.to(torch.bfloat16)
     prepare(module, LearnerConfig(packing=packed, checkpointing=checkpointing))
-    ids = torch.randint(0, 300, (4, 129))
-    ids[:, 0] = torch.arange(4)  # rows that begin alike would share their prompt, and be laid out in another way
+    rows = 2 if heads else 4
+    ids = torch.randint(0, 300, (rows, 512 // rows + 1))
+    ids[:, 0] = torch.arange(rows)  # rows that begin alike would share their prompt, and be laid out in another way
     mask = torch.ones_like(ids).bool()
     mask[:, 0] = False
     known = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}

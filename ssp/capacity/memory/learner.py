@@ -30,6 +30,9 @@ LIVE = 1_000_000_000
 WIDE, QUERIES, SCORES = 32, 128, 2**24
 """As in `ssp.learning.attention`: numbers of a head from which packed rows attend in half precision
 on a CPU, and queries and scores at a time there."""
+SEEN = 4
+"""As in `ssp.learning.batch`: the rows of a micro-batch see at most so many budgets of tokens, where
+what they begin with alike is computed once."""
 CELLS, CELL_BYTES = 2**26, 24
 """Logits at a time (as `ssp.learning.forward.CELLS`), and bytes of each in the backward pass:
 logits, softmax, exponential and entropy product, two gradients, float32 each."""
@@ -194,6 +197,10 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> list[
         least = shape.heads // shape.kv_heads * min(QUERIES, longest) * longest
         passing += 3 * product * min(max(SCORES, least), shape.heads * tokens * longest)
     activations = kept(shape, tokens, way, learner.checkpointing) + passing
+    if packed:  # keys and values of the shared part, before each row that goes on from there
+        layers = 1 if learner.checkpointing else shape.layers
+        number = FLOAT32 if way.copies else way.product
+        activations += (SEEN - 1) * tokens * layers * 2 * shape.key * number
     logits = CELL_BYTES * min(CELLS, tokens * shape.vocab)
 
     needs = [Need("activations", activations, turn=True), Need("logits", logits, turn=True)]

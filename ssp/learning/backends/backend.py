@@ -129,9 +129,12 @@ class Backend:
         state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
         if weights:
             self.module.load_state_dict(load_file(path / WEIGHTS))
+        (group,) = self.optimizer.param_groups
+        fused = group["fused"]
         self.optimizer.load_state_dict(state)
         (group,) = self.optimizer.param_groups
         group["lr"] = self._lr
+        group["fused"] = fused
 
     def _moved(self, args: Sequence[Any]) -> list[Any]:
         return [arg.to(self.device) if isinstance(arg, Tensor) else arg for arg in args]
