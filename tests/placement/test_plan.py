@@ -131,7 +131,7 @@ def big(**changed: Any) -> Config:
     ("nodes", "found", "step"),
     [
         ("1x4x80", "4 GPUs on 1 nodes, 8 are asked for", "placement.solvers, learner.ranks"),
-        ("1x8x24", "GPU 0 of node 0 needs 26.7 GB, 3276 MB too much", "lower learner.token_budget"),
+        ("1x8x24", "GPU 0 of node 0 needs 26.8 GB, 3372 MB too much", "lower learner.token_budget"),
         ("1x8x80x300", "node 0 needs .* more than it has; the largest process is learner", "token_budget"),
         ("1x8x16", "KV cache for .* of one episode of 12288 tokens", "engine.tensor_parallel"),
         ("1x8x80x2000,1x8x80x1", "node 1 needs .* more than it has; Ray's object store", "token_budget"),

@@ -28,6 +28,7 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
         own["defaults"]["learner"].pop("token_budget")
         own["defaults"]["learner"].pop("checkpointing", None)
         own["solver"]["learner"].pop("minibatch", None)
+        own["solver"]["learner"].pop("checkpointing", None)
         own["solver"]["learner"].pop("lr")
         own["eval"].pop("every")
         own.pop("steps")
