@@ -59,7 +59,7 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
         torch.manual_seed(seed)
         inject_adapter_in_model(settings, model)
     for layer in _layers(model).values():
-        # Autocast narrows what comes in; widened before, it would be kept for the backward pass.
+        # Else peft widens what autocast then narrows again, and keeps the wide copy.
         layer.cast_input_dtype_enabled = False
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapter(name))

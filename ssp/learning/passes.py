@@ -67,8 +67,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, epsilon):  # type: ignore[no-untyped-def]
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = (length.square() / x.shape[-1] + epsilon).rsqrt()
+        scale = (x.square().mean(-1, keepdim=True) + epsilon).rsqrt()
         ctx.save_for_backward(x, weight, scale)
         return (x * scale).mul_(weight)
 

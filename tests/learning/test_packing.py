@@ -83,7 +83,7 @@ def same(one, other):
     for mine, theirs in zip(one[0], other[0], strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
     for name, grad in one[1].items():
-        torch.testing.assert_close(other[1][name], grad, atol=2e-6, rtol=1e-6)
+        torch.testing.assert_close(other[1][name], grad, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.covers("SR-10", "SR-11")

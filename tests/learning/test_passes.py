@@ -26,7 +26,7 @@ def test_a_norm_has_its_gradient(learns):
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
-def test_norms_are_the_models_own_in_other_types(kind):
+def test_a_quick_norm_is_the_models_own_which_computes_other_types(kind):
     norm = LlamaRMSNorm(16)
     torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
     passes.quicken(norm)

@@ -215,7 +215,7 @@ class Way:
     """How a learner computes. `stream`: bytes of a number between layers. `product`: bytes of a
     number in matrix products, smaller under autocast. `packed`: rows lie side by side. `copies`:
     attention works on float32 copies and its result is copied (packed rows on a CPU). `lean`: norms
-    of float32 keep nothing but their input (the same)."""
+    keep no normalised input (packed rows in float32 on a CPU)."""
 
     stream: int
     product: int

@@ -125,16 +125,14 @@ class Backend:
 
     def read(self, path: Path, weights: bool) -> None:
         """Read back what `write` wrote, bit for bit, where `layout` is the same. The learning rate
-        stays the config's."""
+        stays the config's, and whether a step is one pass stays as it was made."""
         state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
         if weights:
             self.module.load_state_dict(load_file(path / WEIGHTS))
-        (group,) = self.optimizer.param_groups
-        fused = group["fused"]
+        (own,) = self.optimizer.param_groups
+        (group,) = state["param_groups"]
+        group |= {"lr": self._lr, "fused": own["fused"]}
         self.optimizer.load_state_dict(state)
-        (group,) = self.optimizer.param_groups
-        group["lr"] = self._lr
-        group["fused"] = fused
 
     def _moved(self, args: Sequence[Any]) -> list[Any]:
         return [arg.to(self.device) if isinstance(arg, Tensor) else arg for arg in args]

@@ -213,7 +213,7 @@ what the arm names. Intervals are 95 %, bootstrapped over cold starts, then seed
 ones, and below three none is given. But for `english` (half an hour to an hour a run) the world
 is small (390 entities, questions of one to three hops, a policy of 134 k weights): these pages say whether a mechanism does
 here what the paper says it does there, and are no evidence about large models.
-[Measured](measured.md) has figures that are no experiment.
+[Measured](measured.md) has figures that are no experiment, [speed](speed.md) those of time, memory and growth.
 
 The runs in real English that are no experiment of arms have a log: [runs in the English world](english-runs.md).
 
